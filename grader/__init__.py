@@ -1,0 +1,1 @@
+"""The workbook's grader: practice directories, graded runs, and a course that proves itself."""

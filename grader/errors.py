@@ -1,0 +1,9 @@
+"""The errors that a user may cause. The CLI prints each as one message and exits with 2."""
+
+
+class GraderError(Exception):
+    """Something the user asked for cannot be done. The text says what, where, and what to do."""
+
+
+class CourseError(GraderError):
+    """The course itself cannot be read: a manifest or a file it names is wrong."""

@@ -1,0 +1,169 @@
+"""What the course's tests share: exact comparison, running a coroutine, cutting a stream.
+
+It works under plain pytest as well as under the grader. A failure is written for the
+learner who meets it at midnight: what was expected, what came, and which rule says so.
+"""
+
+import asyncio
+import dataclasses
+import enum
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+S = TypeVar("S", str, bytes)
+
+_LEAVES = (str, int, float, bool, bytes, type(None))
+_WIDTH = 400  # characters of one value in a message
+
+
+class Mismatch(AssertionError):
+    """Two values differ. The parts are kept apart so that a report can lay them out."""
+
+    def __init__(self, *, path: str, expected: str, got: str, because: str) -> None:
+        self.path = path
+        self.expected = expected
+        self.got = got
+        self.because = because
+        at = f"at {path}\n" if path else ""
+        rule = f"\n{because}" if because else ""
+        super().__init__(f"{at}expected  {expected}\ngot       {got}{rule}")
+
+
+def assert_same(actual: object, expected: object, *, because: str = "") -> None:
+    """Fail unless `actual` is exactly `expected`: the same types, the same values, all the way down.
+
+    `__eq__` is never asked, so an object that claims to equal everything equals nothing here,
+    and True is not 1. Dataclasses are compared class by class and field by field. The message shows
+    the first place that differs, and `because`, the rule that was broken.
+    """
+    __tracebackhide__ = True
+    difference = _difference(actual, expected, "")
+    if difference is not None:
+        path, got, want = difference
+        raise Mismatch(path=path, expected=want, got=got, because=because)
+
+
+def plain(value: object) -> Any:
+    """`value` as plain data: a dataclass becomes a dict of its tag (`type` or `role`) and fields.
+
+    Tuples become lists. Tests compare this with a literal, so that a class which
+    drops or invents a field can't hide it.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        tags = {name: getattr(value, name) for name in ("type", "role") if hasattr(value, name)}
+        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return tags | fields
+    if type(value) in (list, tuple):
+        return [plain(item) for item in value]  # type: ignore[attr-defined]
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def fail(message: str) -> None:
+    """Fail with a sentence and nothing else."""
+    __tracebackhide__ = True
+    raise AssertionError(message)
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run one coroutine in a fresh event loop and return what it returns.
+
+    Fails if it leaves a task behind: whoever starts a task ends it.
+    """
+    __tracebackhide__ = True
+    return asyncio.run(_and_no_task_left(coroutine))
+
+
+async def _and_no_task_left(coroutine: Awaitable[T]) -> T:
+    result = await coroutine
+    for _ in range(3):  # let a task that was cancelled in this turn finish
+        await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    if left:
+        names = ", ".join(sorted(getattr(t.get_coro(), "__qualname__", "?") for t in left))
+        raise AssertionError(f"a task was left running: {names}; whoever starts a task must end it")
+    return result
+
+
+async def collect(items: AsyncIterable[T]) -> list[T]:
+    """All items of an async iterable."""
+    return [item async for item in items]
+
+
+async def aiter_of(*items: T) -> AsyncIterator[T]:
+    """An async iterator over `items`: the smallest stream there is."""
+    for item in items:
+        yield item
+
+
+def pieces(whole: S, size: int) -> list[S]:
+    """`whole` cut every `size` characters or bytes."""
+    return [whole[at : at + size] for at in range(0, len(whole), size)]
+
+
+def every_cut(whole: S) -> Iterator[tuple[int, tuple[S, S]]]:
+    """Every way to cut `whole` in two: the position, and the two parts."""
+    for at in range(1, len(whole)):
+        yield at, (whole[:at], whole[at:])
+
+
+def _difference(actual: object, expected: object, path: str) -> tuple[str, str, str] | None:
+    """The first difference as (path, got, expected), or None."""
+    kind = type(expected)
+    if type(actual) is not kind:
+        return path, f"{_show(actual)} ({type(actual).__name__})", f"{_show(expected)} ({kind.__name__})"
+    if kind in (list, tuple):
+        return _difference_in_sequence(actual, expected, path)  # type: ignore[arg-type]
+    if kind is dict:
+        return _difference_in_dict(actual, expected, path)  # type: ignore[arg-type]
+    if dataclasses.is_dataclass(kind):
+        for field in dataclasses.fields(kind):
+            found = _difference(
+                getattr(actual, field.name), getattr(expected, field.name), f"{path}.{field.name}"
+            )
+            if found:
+                return found
+        return None
+    if kind in _LEAVES or issubclass(kind, enum.Enum):
+        return None if actual == expected else (path, _show(actual), _show(expected))
+    return None if actual is expected else (path, _show(actual), _show(expected))
+
+
+def _difference_in_sequence(
+    actual: Sequence[object], expected: Sequence[object], path: str
+) -> tuple[str, str, str] | None:
+    for at, (left, right) in enumerate(zip(actual, expected, strict=False)):
+        found = _difference(left, right, f"{path}[{at}]")
+        if found:
+            return found
+    if len(actual) == len(expected):
+        return None
+    at = min(len(actual), len(expected))
+    got = _show(actual[at]) if at < len(actual) else f"nothing: {at} items"
+    want = _show(expected[at]) if at < len(expected) else f"nothing: {at} items"
+    return f"{path}[{at}]", got, want
+
+
+def _difference_in_dict(
+    actual: dict[object, object], expected: dict[object, object], path: str
+) -> tuple[str, str, str] | None:
+    for key, value in expected.items():
+        if key not in actual:
+            return f"{path}[{key!r}]", f"no such key; keys {_show(list(actual))}", _show(value)
+        found = _difference(actual[key], value, f"{path}[{key!r}]")
+        if found:
+            return found
+    for key, value in actual.items():
+        if key not in expected:
+            return f"{path}[{key!r}]", _show(value), "no such key"
+    return None
+
+
+def _show(value: object) -> str:
+    try:
+        shown = repr(value)
+    except Exception as error:  # a learner's __repr__ may be broken too
+        shown = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return shown if len(shown) <= _WIDTH else f"{shown[: _WIDTH // 2]} … {shown[-_WIDTH // 2 :]}"
