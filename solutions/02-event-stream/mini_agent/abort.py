@@ -76,15 +76,23 @@ async def race(awaitable: Awaitable[T], signal: AbortSignal | None) -> T:
 
     task = asyncio.current_task()
     assert task is not None, "race() runs inside a task"
+    loop = asyncio.get_running_loop()
     others = task.cancelling()
     fired = False
+    pending: asyncio.Handle | None = None
 
     def cancel_task() -> None:
         nonlocal fired
         fired = True
         task.cancel()
 
-    signal.add_callback(cancel_task)
+    def cancel_soon() -> None:
+        # Not at once: where the awaited code itself aborts and then returns, the
+        # cancellation would strike whatever this task awaits next.
+        nonlocal pending
+        pending = loop.call_soon(cancel_task)
+
+    signal.add_callback(cancel_soon)
     try:
         return await awaitable
     except asyncio.CancelledError:
@@ -92,6 +100,8 @@ async def race(awaitable: Awaitable[T], signal: AbortSignal | None) -> T:
             raise AbortError(signal.reason or ABORTED) from None
         raise
     finally:
-        signal.remove_callback(cancel_task)
+        signal.remove_callback(cancel_soon)
+        if pending is not None:
+            pending.cancel()
         if fired:
             task.uncancel()
