@@ -87,6 +87,22 @@ async def _and_no_task_left(coroutine: Awaitable[T]) -> T:
     return result
 
 
+async def soon(awaitable: Awaitable[T], *, because: str, turns: int = 1000) -> T:
+    """What `awaitable` gives, or a failure if it is not done after `turns` of the event loop.
+
+    For code that waits for other tasks, and neither for time nor for a network: a thousand
+    turns take milliseconds, and what is not done by then never will be.
+    """
+    __tracebackhide__ = True
+    task = asyncio.ensure_future(awaitable)
+    for _ in range(turns):
+        if task.done():
+            return task.result()
+        await asyncio.sleep(0)
+    task.cancel()
+    raise AssertionError(f"still waiting after {turns} turns of the event loop\n{because}")
+
+
 async def collect(items: AsyncIterable[T]) -> list[T]:
     """All items of an async iterable."""
     return [item async for item in items]

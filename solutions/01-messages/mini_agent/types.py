@@ -122,9 +122,7 @@ def text(value: str) -> TextContent:
     return TextContent(value)
 
 
-def user_message(
-    content: str | Iterable[TextContent], timestamp: int | None = None
-) -> UserMessage:
+def user_message(content: str | Iterable[TextContent], timestamp: int | None = None) -> UserMessage:
     """A user message from a string or from blocks; without a timestamp it is stamped now."""
     blocks = (text(content),) if isinstance(content, str) else tuple(content)
     return UserMessage(blocks, now_ms() if timestamp is None else timestamp)
@@ -162,10 +160,12 @@ def unanswered_calls(messages: Iterable[AgentMessage]) -> tuple[ToolCall, ...]:
     A provider refuses a conversation in which a call has no result, so whoever stops
     early (an abort, a turn limit) uses this to see what is still owed.
     """
-    open_calls: dict[str, ToolCall] = {}
+    owed: list[ToolCall] = []  # no dict by id: a careless provider uses one id twice
     for message in messages:
         if isinstance(message, AssistantMessage):
-            open_calls.update((call.id, call) for call in tool_calls(message))
+            owed.extend(tool_calls(message))
         elif isinstance(message, ToolResultMessage):
-            open_calls.pop(message.tool_call_id, None)
-    return tuple(open_calls.values())
+            answered = next((call for call in owed if call.id == message.tool_call_id), None)
+            if answered is not None:
+                owed.remove(answered)
+    return tuple(owed)

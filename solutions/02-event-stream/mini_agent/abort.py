@@ -70,7 +70,9 @@ async def race(awaitable: Awaitable[T], signal: AbortSignal | None) -> T:
     if signal is None:
         return await awaitable
     if signal.aborted:
-        if isinstance(awaitable, Coroutine):
+        if isinstance(awaitable, asyncio.Future):
+            awaitable.cancel()
+        elif isinstance(awaitable, Coroutine):
             awaitable.close()  # never started: without this Python warns that nobody awaited it
         signal.raise_if_aborted()
 

@@ -36,7 +36,8 @@ class EventStream(Generic[E, R]):
         self._result: R | None = None
         self._failure: Exception | None = None
         self._has_reader = False
-        self._result_wanted = False
+        self._closing = False
+        self._result_waiters = 0
         self._arrived = asyncio.Event()  # for the reader: an event, or the end
         self._taken = asyncio.Event()  # for the producer: the reader took all there was
         self._ended = asyncio.Event()
@@ -58,15 +59,17 @@ class EventStream(Generic[E, R]):
         """Add an event and wait until the reader has taken it.
 
         So a fast producer runs at its reader's pace, and holds one event and not thousands.
-        Where somebody awaits `result()`, there may be no reader, and it doesn't wait.
+        Where somebody awaits `result()`, there may be no reader, and it only gives way to others.
         """
         self.push(event)
-        while self._events and not (self._ended.is_set() or self._result_wanted):
+        if self._ended.is_set() or self._result_waiters:
+            await asyncio.sleep(0)  # a loop of sends that never waits would shut everyone else out
+        while self._events and not (self._ended.is_set() or self._result_waiters):
             self._taken.clear()
             await self._taken.wait()
 
     def end(self, failure: Exception | None = None) -> None:
-        """End the stream without a terminal event: `result()` raises `failure` or StreamEndedError."""
+        """End without a terminal event: `result()` raises `failure`, or StreamEndedError."""
         if self._ended.is_set():
             return
         self._failure = failure
@@ -81,7 +84,7 @@ class EventStream(Generic[E, R]):
 
     def __aiter__(self) -> Self:
         if self._has_reader:
-            raise RuntimeError("an EventStream is read once: two readers would share out its events")
+            raise RuntimeError("an EventStream is read once: two readers would share its events")
         self._has_reader = True
         return self
 
@@ -103,21 +106,28 @@ class EventStream(Generic[E, R]):
     async def result(self) -> R:
         """The result, with or without reading the events. What was not read stays readable."""
         self._start()
-        self._result_wanted = True
+        self._result_waiters += 1
         self._taken.set()
-        await self._ended.wait()
-        await self._producer_done()
+        try:
+            await self._ended.wait()
+            await self._producer_done()
+        finally:
+            self._result_waiters -= 1  # who gave up asking leaves the pace to the reader again
         if self._result is not None:
             return self._result
         raise self._failure or StreamEndedError("the stream ended without a terminal event")
 
     async def aclose(self) -> None:
-        """Cancel the producer, wait until it has released what it holds, and drop what is unread."""
-        if self._task is not None:
-            self._task.cancel()
-            await self._producer_done()
-        self.end()
-        self._events.clear()
+        """Cancel the producer, wait until it has released what it holds, drop what is unread."""
+        try:
+            if self._task is not None:
+                if not self._closing:
+                    self._task.cancel()  # once: a second one would break off its cleaning up
+                self._closing = True
+                await self._producer_done()
+        finally:
+            self.end()
+            self._events.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,6 +140,8 @@ class EventStream(Generic[E, R]):
     def _start(self) -> None:
         if self._producer is not None and self._task is None and not self._ended.is_set():
             self._task = asyncio.create_task(self._produce(self._producer))
+            # Not in a `finally` of the task: cancelled before its first step, it runs no line.
+            self._task.add_done_callback(lambda _: self.end())
 
     async def _produce(self, producer: "Producer[E, R]") -> None:
         try:
@@ -138,8 +150,6 @@ class EventStream(Generic[E, R]):
             if self._ended.is_set():
                 raise  # too late for the reader: let the event loop report it
             self.end(error)
-        finally:
-            self.end()
 
     async def _producer_done(self) -> None:
         if self._task is not None:
