@@ -64,7 +64,10 @@ class Reply:
         return await self._open(TextContent(""))
 
     async def open_tool_call(self, id: str = "", name: str = "") -> int:
-        """Add a tool call without arguments and return its index. Its first delta will tell of it."""
+        """Add a tool call without arguments and return its index.
+
+        As with a text block, its first delta will tell of it.
+        """
         return await self._open(ToolCall(id, name, raw_arguments=""))
 
     async def add_text(self, index: int, delta: str) -> None:
@@ -75,7 +78,7 @@ class Reply:
         await self._stream.send(TextDeltaEvent(index, delta, self.content))
 
     def name_tool_call(self, index: int, id: str | None, name: str | None) -> None:
-        """Fill in an id or a name that came late. What is set stays: a later, or empty, one is ignored."""
+        """Fill in an id or a name that came late. What is set stays; an empty one sets nothing."""
         call = self._tool_call(index)
         self._content[index] = replace(call, id=call.id or id or "", name=call.name or name or "")
 
@@ -137,34 +140,42 @@ def reply_stream(
     """A stream that runs `answer` on a new Reply and always ends in one terminal event.
 
     `answer` calls `reply.done()` at its end. If it raises or forgets to, the event is an
-    `error`; if the signal is aborted by then, its reason is "aborted".
+    `error` that keeps the content so far; if the signal is aborted by then, its reason is
+    "aborted". A signal that is aborted from the start keeps `answer` from running at all.
     """
 
     async def produce(stream: ModelStream) -> None:
         reply = Reply(stream, provider=provider, model=model, timestamp=clock())
+        failure: Exception = ModelError("the model ended without finishing its reply")
         try:
             if signal is not None:
                 signal.raise_if_aborted()
             await answer(reply)
-            reply.fail("error", "the model ended without finishing its reply")
         except Exception as error:
-            aborted = isinstance(error, AbortError) or (signal is not None and signal.aborted)
-            reply.fail("aborted" if aborted else "error", str(error) or type(error).__name__)
+            failure = error
+        aborted = isinstance(failure, AbortError) or (signal is not None and signal.aborted)
+        # After a `done` this says nothing: a stream has one terminal event.
+        reply.fail("aborted" if aborted else "error", str(failure) or type(failure).__name__)
 
     return EventStream(final_message, produce)
 
 
 def parse_arguments(call: ToolCall) -> dict[str, Any]:
-    """The call's raw arguments as a dict; {} where there is no text. Raises ModelError otherwise."""
+    """The call's raw arguments as a dict, {} where there is no text.
+
+    Raises ModelError if the text is anything but one JSON object.
+    """
     raw = call.raw_arguments or ""
     if not raw.strip():
         return {}
     try:
         arguments = json.loads(raw, parse_constant=_no_constant)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: a hostile text of a thousand brackets
         arguments = None
     if not isinstance(arguments, dict):
-        raise ModelError(f"Tool call {call.id} ({call.name}): arguments are not a JSON object: {raw}")
+        raise ModelError(
+            f"Tool call {call.id} ({call.name}): arguments are not a JSON object: {raw}"
+        )
     return arguments
 
 
