@@ -1,0 +1,249 @@
+"""Sessions: a conversation in a file that only grows, one line a message.
+
+What `append()` has returned from is on the disk. A process may be killed at any byte: the next
+reader finds every acknowledged message, and at most one torn line behind them, which it cuts.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, Self
+
+from mini_agent.file_lock import try_lock
+from mini_agent.session_lines import (
+    VERSION,
+    SessionError,
+    SessionHeader,
+    header_of,
+    message_of,
+    parse_line,
+    to_line,
+)
+from mini_agent.types import AgentMessage, UserMessage, text_of
+
+SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContent:
+    """What the bytes of a session say.
+
+    `end` tells how the last line ends: "whole", "unended" (all there but its newline) or "torn".
+    `size` is the number of bytes that hold, which leaves out a torn line.
+    """
+
+    header: SessionHeader
+    messages: tuple[AgentMessage, ...]
+    end: Literal["whole", "unended", "torn"]
+    size: int
+
+
+def read_content(data: bytes) -> SessionContent:
+    """Read all lines of a session, from its bytes.
+
+    A torn line can only be the last one, and only without its newline: what is half of a JSON
+    object is never JSON itself. Everything else that can't be read raises SessionError with
+    its line number. Lines end at LF and nowhere else: U+2028 is a character like any other.
+    """
+    *lines, tail = data.split(b"\n")
+    end: Literal["whole", "unended", "torn"] = "whole"
+    if tail:
+        try:
+            parse_line(tail, len(lines) + 1)
+        except SessionError:
+            end = "torn"
+        else:
+            end = "unended"
+            lines.append(tail)
+    if not lines:
+        raise SessionError("there is no whole line in it, so no message was ever saved")
+    header = header_of(lines[0])
+    messages = tuple(message_of(line, number) for number, line in enumerate(lines[1:], start=2))
+    return SessionContent(header, messages, end, len(data) - (len(tail) if end == "torn" else 0))
+
+
+class Session:
+    """A conversation and the file that it is kept in. Make one with `create()` or `resume()`.
+
+    One process writes a session at a time: the file stays locked from the first write, or from
+    `resume()`, to `close()` or the end of the process.
+    """
+
+    def __init__(self, path: Path, header: SessionHeader) -> None:
+        self.path = path
+        self.header = header
+        self.repair: str | None = None  # what resume() had to mend, as a sentence
+        self._messages: list[AgentMessage] = []
+        self._file: int | None = None
+        self._size = 0
+        self._closed = False
+
+    @property
+    def messages(self) -> tuple[AgentMessage, ...]:
+        """The messages in the file, in order."""
+        return tuple(self._messages)
+
+    @classmethod
+    def create(
+        cls, directory: Path, cwd: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> Self:
+        """A new session in `directory`. Nothing is written before the first message.
+
+        The id begins with the time, so that names sort by age, and ends at random: a person types
+        the end of it, and only the random part differs between two sessions of a minute.
+        """
+        created = now().astimezone(UTC)
+        name = f"{created:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+        stamp = created.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return cls(directory / f"{name}{SUFFIX}", SessionHeader(VERSION, name, stamp, cwd))
+
+    @classmethod
+    def resume(cls, path: Path) -> Self:
+        """Open a session to go on with it. A torn last line is cut, a missing last newline added.
+
+        Raises SessionError if another process has it open, or if it can't be read; then the
+        file is as it was.
+        """
+        with _about(path):
+            file = _open(path, os.O_RDWR)
+            try:
+                content = read_content(_read_all(file))
+                session = cls(path, content.header)
+                session._messages = list(content.messages)
+                session._file, session._size = file, content.size
+                session._mend(content)
+            except BaseException:
+                os.close(file)
+                raise
+        return session
+
+    def append(self, message: AgentMessage) -> None:
+        """Write the message at the end. On return it is in the file, and the disk has it.
+
+        Raises SessionError if it can't be written; then the file ends where it ended before.
+        """
+        line = to_line(message)
+        with _about(self.path):
+            if self._closed:
+                raise SessionError("it is closed")
+            if self._file is None:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = _open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            if self._size == 0:
+                line = to_line(self.header) + line
+            self._write(line)
+        self._messages.append(message)
+
+    def close(self) -> None:
+        """Let go of the file and its lock. A second call changes nothing."""
+        self._closed = True
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _mend(self, content: SessionContent) -> None:
+        """Bring the file to where every line is whole. One system call: there is no half-way."""
+        assert self._file is not None
+        if content.end == "torn":
+            os.ftruncate(self._file, content.size)
+            os.fsync(self._file)
+            self.repair = "its last line was cut off while being written, and has been removed"
+        elif content.end == "unended":
+            self._write(b"\n")
+            self.repair = "its last line had no end, and has one now"
+
+    def _write(self, data: bytes) -> None:
+        """Write all of `data` behind what holds, or leave the file as it was and raise."""
+        assert self._file is not None
+        try:
+            os.lseek(self._file, self._size, os.SEEK_SET)
+            rest = memoryview(data)
+            while rest:  # a write may take a part only
+                rest = rest[os.write(self._file, rest) :]
+            os.fsync(self._file)  # else the disk has it only when the system finds the time
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(data)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One session of a list. `problem` says why it can't be read; then `id` is the file's name."""
+
+    path: Path
+    id: str
+    created: str = ""
+    title: str = ""
+    problem: str | None = None
+
+
+def list_sessions(directory: Path) -> tuple[SessionInfo, ...]:
+    """The sessions in `directory`, the newest first. Each file is read as far as its second line.
+
+    One that can't be read is listed too, with its problem: it is somebody's conversation.
+    """
+    paths = sorted(directory.glob(f"*{SUFFIX}"), key=lambda path: path.name, reverse=True)
+    return tuple(_info(path) for path in paths)
+
+
+def find_session(directory: Path, wanted: str) -> Path:
+    """The session whose id is `wanted`, or the only one whose id ends with it.
+
+    Raises SessionError if there is none, or if there are several.
+    """
+    names = sorted(path.stem for path in directory.glob(f"*{SUFFIX}"))
+    found = [wanted] if wanted in names else [name for name in names if name.endswith(wanted)]
+    if len(found) == 1:
+        return directory / f"{found[0]}{SUFFIX}"
+    if not found:
+        raise SessionError(f"there is no session `{wanted}` in {directory}")
+    raise SessionError(f"`{wanted}` may be any of {', '.join(found)}")
+
+
+def _info(path: Path) -> SessionInfo:
+    try:
+        with _about(path), path.open("rb") as file:
+            header = header_of(file.readline())
+            second = file.readline()
+            first = message_of(second, 2) if second.endswith(b"\n") else None
+    except SessionError as error:
+        return SessionInfo(path, path.stem, problem=str(error))
+    title = " ".join(text_of(first).split()) if isinstance(first, UserMessage) else ""
+    return SessionInfo(path, header.id, header.created, title)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open and lock a session, readable by its owner only. What it returns is to be closed."""
+    file = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o600)
+    if not try_lock(file):
+        os.close(file)
+        raise SessionError("another process has it open")
+    return file
+
+
+def _read_all(file: int) -> bytes:
+    with open(file, "rb", closefd=False) as reader:
+        return reader.read()
+
+
+@contextlib.contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Say which file an error is about; an OSError becomes a SessionError."""
+    try:
+        yield
+    except SessionError as error:
+        raise SessionError(f"{path}: {error}") from None
+    except OSError as error:
+        raise SessionError(f"{path}: {error.strerror or error}") from error
