@@ -2,7 +2,11 @@
 
 
 class GraderError(Exception):
-    """Something the user asked for cannot be done. The text says what, where, and what to do."""
+    """Something the user asked for cannot be done. The text says what and where; `hint`, what to do."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class CourseError(GraderError):
