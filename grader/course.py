@@ -297,19 +297,26 @@ def _chapters_under(root: Path) -> tuple[Chapter, ...]:
 
 
 def _read_manifest(chapter: Chapter) -> Manifest:
-    file = chapter.directory / "chapter.toml"
-    shown = f"chapters/{chapter.slug}/chapter.toml"
+    manifest = _decoded(chapter)
+    for _, problem in _problems(chapter, manifest):
+        raise CourseError(f"{_shown(chapter)}: {problem}")
+    return manifest
+
+
+def _decoded(chapter: Chapter) -> Manifest:
+    file, shown = chapter.directory / "chapter.toml", _shown(chapter)
     try:
-        manifest = msgspec.toml.decode(file.read_bytes(), type=Manifest)
+        return msgspec.toml.decode(file.read_bytes(), type=Manifest)
     except OSError as error:
         raise CourseError(f"{shown} cannot be read: {error.strerror}") from None
     except msgspec.ValidationError as error:
         raise CourseError(f"{shown}: {_in_plain_words(str(error))}") from None
     except (msgspec.DecodeError, ValueError) as error:  # ValueError: not UTF-8
         raise CourseError(f"{shown} is not valid TOML: {error}") from None
-    for problem in _problems(chapter, manifest):
-        raise CourseError(f"{shown}: {problem}")
-    return manifest
+
+
+def _shown(chapter: Chapter) -> str:
+    return f"chapters/{chapter.slug}/chapter.toml"
 
 
 def _in_plain_words(message: str) -> str:
@@ -321,18 +328,35 @@ def _in_plain_words(message: str) -> str:
     return f"{place}: {text}" if place else text
 
 
-def _problems(chapter: Chapter, manifest: Manifest) -> Iterator[str]:
+def manifest_problems(chapter: Chapter) -> dict[str, list[str]]:
+    """All that is wrong with a chapter's manifest, by part: form, files, steps, tests, faults.
+
+    `Chapter.manifest` raises the first of these; check shows them all.
+    """
+    parts: dict[str, list[str]] = {part: [] for part in ("form", "files", "steps", "tests", "faults")}
+    try:
+        manifest = _decoded(chapter)
+    except CourseError as error:
+        parts["form"] = [str(error)]
+        return parts
+    for part, problem in _problems(chapter, manifest):
+        parts[part].append(problem)
+    return parts
+
+
+def _problems(chapter: Chapter, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """What is wrong with a well-formed manifest, first things first. What costs a run is check's."""
     if f"{manifest.number:02d}" != chapter.number:
-        yield f"number: {manifest.number}, but the folder is {chapter.slug}"
+        yield "form", f"number: {manifest.number}, but the folder is {chapter.slug}"
     for file in (chapter.readme, chapter.starter, chapter.focused_file):
         if not file.exists():
-            yield f"missing file chapters/{chapter.slug}/{file.relative_to(chapter.directory)}"
+            place = file.relative_to(chapter.directory).as_posix()
+            yield "files", f"missing file chapters/{chapter.slug}/{place}"
             return
-    yield from _problems_with_files(chapter, manifest)
-    yield from _problems_with_steps(chapter, manifest)
-    yield from _problems_with_tests(chapter, manifest)
-    yield from _problems_with_faults(chapter, manifest)
+    yield from (("files", problem) for problem in _problems_with_files(chapter, manifest))
+    yield from (("steps", problem) for problem in _problems_with_steps(chapter, manifest))
+    yield from (("tests", problem) for problem in _problems_with_tests(chapter, manifest))
+    yield from (("faults", problem) for problem in _problems_with_faults(chapter, manifest))
 
 
 def _problems_with_files(chapter: Chapter, manifest: Manifest) -> Iterator[str]:
