@@ -49,7 +49,7 @@ class TextChunk:
 
 @dataclass(frozen=True, slots=True)
 class ToolChunk:
-    """A piece of a tool call. `index` is the provider's number for the call, or None if it has none."""
+    """A piece of a tool call. `index` is the provider's number for it, None where it gives none."""
 
     index: int | None
     id: str | None = None
@@ -59,9 +59,12 @@ class ToolChunk:
 
 @dataclass(frozen=True, slots=True)
 class FinishChunk:
-    """The provider is done. It comes once, last; a stream without it was cut off."""
+    """Why the provider stopped, and what it counted. A stream yields it once, last.
 
-    reason: FinishReason
+    A stream that ends without a reason was cut off, even where the counts came.
+    """
+
+    reason: FinishReason | None
     usage: Usage | None = None
 
 
@@ -212,9 +215,10 @@ async def _fill(
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()
 
-    if finish is None:
+    if finish is not None and finish.usage is not None:
+        reply.usage = finish.usage  # first of all: a failed reply was paid for too
+    if finish is None or finish.reason is None:
         raise ModelError("The stream ended without a finish_reason: the reply was cut off")
-    reply.usage = finish.usage or Usage()
     if finish.reason == "length":
         await reply.done("length")  # cut off by the limit: the raw arguments stay unparsed
         return

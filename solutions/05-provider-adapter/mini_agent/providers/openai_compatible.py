@@ -8,8 +8,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -33,16 +32,6 @@ _HTTPX_TIMEOUT = httpx.Timeout(5.0)
 
 _ERROR_BODY_LIMIT = 65_536  # bytes read of an error response
 _ERROR_TEXT_LIMIT = 1_000  # characters of an error message
-
-
-@dataclass(frozen=True, slots=True)
-class UsageReport:
-    """Token counts in a payload that holds no finish reason. It does not leave the transport."""
-
-    usage: Usage
-
-
-PayloadChunk: TypeAlias = ProviderChunk | UsageReport
 
 
 class OpenAICompatibleTransport:
@@ -128,8 +117,10 @@ def sanitized_transport_error(error: Exception, api_key: str) -> Exception:
     return AbortError(text) if isinstance(error, AbortError) else ModelError(text)
 
 
-def parse_provider_chunk(payload: object) -> list[PayloadChunk]:
+def parse_provider_chunk(payload: object) -> list[ProviderChunk]:
     """The chunks in one payload: the data of one SSE message, as text or already as JSON.
+
+    Token counts without a finish reason are a FinishChunk without a reason.
 
     Raises ModelError that names the first field which is not as it must be. Fields that the
     agent has no use for are not looked at.
@@ -137,25 +128,23 @@ def parse_provider_chunk(payload: object) -> list[PayloadChunk]:
     root = _record(_loads(payload) if isinstance(payload, str) else payload, "payload")
     _raise_provider_error(root.get("error"))
     usage = _usage(root.get("usage"), "usage")
-    if root.get("choices") is None and usage is not None:
-        return [UsageReport(usage)]
-    choices = _array(root.get("choices"), "choices")
+    choices = root.get("choices")
+    if choices is not None or usage is None:
+        choices = _array(choices, "choices")
     if not choices:  # a trailing usage, or a content filter's first words
-        return [] if usage is None else [UsageReport(usage)]
+        return [] if usage is None else [FinishChunk(None, usage)]
     if len(choices) > 1:
         raise _invalid("choices", "must hold one choice")
 
     choice = _record(choices[0], "choices[0]")
     _raise_provider_error(choice.get("error"))
-    chunks: list[PayloadChunk] = []
+    chunks: list[ProviderChunk] = []
     if choice.get("delta") is not None:
         chunks.extend(_delta_chunks(_record(choice["delta"], "choices[0].delta")))
     usage = usage or _usage(choice.get("usage"), "choices[0].usage")
     reason = _finish_reason(choice.get("finish_reason"))
-    if reason is not None:
+    if reason is not None or usage is not None:
         chunks.append(FinishChunk(reason, usage))
-    elif usage is not None:
-        chunks.append(UsageReport(usage))
     return chunks
 
 
@@ -207,7 +196,7 @@ async def _read_bytes(
 
 
 async def _read_chunks(messages: AsyncIterator[SseMessage]) -> AsyncGenerator[ProviderChunk, None]:
-    """Payloads to chunks. A finish reason waits for the usage behind it; both leave as one, last."""
+    """Payloads to chunks. The finish reason waits for a usage behind it; they leave as one."""
     reason: FinishReason | None = None
     usage: Usage | None = None
     async for message in messages:
@@ -219,14 +208,11 @@ async def _read_chunks(messages: AsyncIterator[SseMessage]) -> AsyncGenerator[Pr
         if data == "[DONE]":
             break
         for chunk in parse_provider_chunk(data):
-            match chunk:
-                case FinishChunk():
-                    reason, usage = chunk.reason, chunk.usage or usage
-                case UsageReport():
-                    usage = chunk.usage
-                case _:
-                    yield chunk
-    if reason is not None:
+            if isinstance(chunk, FinishChunk):
+                reason, usage = chunk.reason or reason, chunk.usage or usage
+            else:
+                yield chunk
+    if reason is not None or usage is not None:
         yield FinishChunk(reason, usage)
 
 
@@ -284,8 +270,8 @@ def _percent(character: str) -> str:
 # The unknown boundary
 
 
-def _delta_chunks(delta: dict[str, Any]) -> list[PayloadChunk]:
-    chunks: list[PayloadChunk] = []
+def _delta_chunks(delta: dict[str, Any]) -> list[ProviderChunk]:
+    chunks: list[ProviderChunk] = []
     for field in ("content", "refusal"):  # a refusal is what the model says to the user
         text = _text(delta.get(field), f"choices[0].delta.{field}")
         if text:
