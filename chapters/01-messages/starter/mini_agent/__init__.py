@@ -1,0 +1,1 @@
+"""A small streaming agent, built chapter by chapter."""
