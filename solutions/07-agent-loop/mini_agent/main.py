@@ -66,7 +66,7 @@ class Repl:
         }
 
     def run(self, lines: Iterable[str]) -> bool:
-        """Take the lines until they end or one is `/exit`. Returns whether each prompt went well."""
+        """Take the lines until the end or `/exit`. Returns whether all prompts went well."""
         all_well = True
         with asyncio.Runner() as runner:
             for line in lines:
