@@ -147,9 +147,14 @@ class EventStream(Generic[E, R]):
         try:
             await producer(self)
         except Exception as error:
-            if self._ended.is_set():
-                raise  # too late for the reader: let the event loop report it
-            self.end(error)
+            if not self._ended.is_set():
+                self.end(error)
+                return
+            # Too late for the reader. Told here and now: a task that dies of an exception
+            # that nobody fetches is reported whenever the garbage collector finds it.
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a producer failed after its stream had ended", "exception": error}
+            )
 
     async def _producer_done(self) -> None:
         if self._task is not None:
