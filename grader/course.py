@@ -30,7 +30,7 @@ class Test(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One practice step. `section` is the README heading that treats it; hints go from vague to plain."""
+    """One practice step. `section` is the README heading that treats it; hints start vague."""
 
     id: str
     title: str
@@ -42,7 +42,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FirstRed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the untouched starter shows: the outcome of every focused test, and what the report says.
+    """What the untouched starter shows: every focused test's outcome, and what the report says.
 
     For "not run", `message` is part of the one cause; for "failed", of the first test's message.
     """
@@ -60,7 +60,7 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FirstStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first thing to do. After `edits` on the starter every test is collected and fails on its own."""
+    """The first thing to do. After `edits` every test is collected and fails on its own."""
 
     step: str
     text: str
@@ -200,7 +200,7 @@ class Chapter:
 
 
 class Course:
-    """All chapters under one root, in order. `packaged` is True for the course inside the package."""
+    """All chapters under one root, in order. `packaged`: this is the course inside the package."""
 
     def __init__(self, root: Path, chapters: tuple[Chapter, ...], *, packaged: bool) -> None:
         self.root = root
@@ -270,7 +270,8 @@ def packaged_root() -> Path:
 
 def _checkout_around(directory: Path) -> Path | None:
     for folder in (directory, *directory.parents):
-        if (folder / "solutions").is_dir() and any(folder.glob("chapters/[0-9][0-9]-*/chapter.toml")):
+        chapters = folder.glob("chapters/[0-9][0-9]-*/chapter.toml")
+        if (folder / "solutions").is_dir() and any(chapters):
             return folder.resolve()
     return None
 
@@ -290,7 +291,8 @@ def _chapters_under(root: Path) -> tuple[Chapter, ...]:
                 hint="two digits, then words in lower case, with hyphens: `05-provider-adapter`",
             )
         if chapters and chapters[-1].number == slug[:2]:
-            raise CourseError(f"two chapters have number {slug[:2]}: {chapters[-1].slug} and {slug}")
+            both = f"{chapters[-1].slug} and {slug}"
+            raise CourseError(f"two chapters have the number {slug[:2]}: {both}")
         solutions = (*solutions, root / "solutions" / slug)
         chapters.append(Chapter(file.parent, solutions))
     return tuple(chapters)
@@ -320,7 +322,7 @@ def _shown(chapter: Chapter) -> str:
 
 
 def _in_plain_words(message: str) -> str:
-    """msgspec's "Object contains unknown field `x` - at `$.steps[0]`" as "steps[0]: unknown key `x`"."""
+    """msgspec's "Object contains unknown field `x` - at `$.a[0]`" as "a[0]: unknown key `x`"."""
     text, _, place = message.partition(" - at `$")
     text = text.replace("Object contains unknown field", "unknown key")
     text = text.replace("Object missing required field", "missing key")
@@ -333,7 +335,8 @@ def manifest_problems(chapter: Chapter) -> dict[str, list[str]]:
 
     `Chapter.manifest` raises the first of these; check shows them all.
     """
-    parts: dict[str, list[str]] = {part: [] for part in ("form", "files", "steps", "tests", "faults")}
+    names = ("form", "files", "steps", "tests", "faults")
+    parts: dict[str, list[str]] = {name: [] for name in names}
     try:
         manifest = _decoded(chapter)
     except CourseError as error:
@@ -345,7 +348,7 @@ def manifest_problems(chapter: Chapter) -> dict[str, list[str]]:
 
 
 def _problems(chapter: Chapter, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """What is wrong with a well-formed manifest, first things first. What costs a run is check's."""
+    """What is wrong with a well-formed manifest, by part. What costs a run is check's."""
     if f"{manifest.number:02d}" != chapter.number:
         yield "form", f"number: {manifest.number}, but the folder is {chapter.slug}"
     for file in (chapter.readme, chapter.starter, chapter.focused_file):
@@ -388,8 +391,8 @@ def _problems_with_steps(chapter: Chapter, manifest: Manifest) -> Iterator[str]:
     if not manifest.steps:
         yield "steps: there is none"
     ids = [step.id for step in manifest.steps]
-    for id in _twice(ids):
-        yield f"steps: two have the id `{id}`"
+    for twice in _twice(ids):
+        yield f"steps: two have the id `{twice}`"
     for at, step in enumerate(manifest.steps):
         if not re.fullmatch(rf"{manifest.number}\.[1-9][0-9]*", step.id):
             yield f"steps[{at}].id: `{step.id}` is not like `{manifest.number}.1`"

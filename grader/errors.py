@@ -2,7 +2,7 @@
 
 
 class GraderError(Exception):
-    """Something the user asked for cannot be done. The text says what and where; `hint`, what to do."""
+    """What the user asked for cannot be done. The text says what and where; `hint`, what to do."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

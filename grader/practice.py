@@ -94,7 +94,7 @@ def is_practice(directory: Path) -> bool:
 
 
 def open_practice(course: Course, directory: Path) -> Practice:
-    """The practice in `directory`. Raises GraderError where there is none that this course knows."""
+    """The practice in `directory`. Raises GraderError if there is none that this course knows."""
     try:
         text = (directory / MARKER).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -192,19 +192,24 @@ def edited_tests(practice: Practice) -> list[str]:
     return found
 
 
-def reset_file(course: Course, practice: Practice, file: str) -> tuple[str, str | None]:
-    """Set one file back. Returns its path in the practice, and the name of the backup.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reset:
+    """What became of one file, and the backup that holds what stood there."""
 
-    The backup is None where nothing was replaced: the file was missing, or was as it should be.
-    """
+    file: str
+    outcome: Literal["replaced", "restored", "same"]
+    backup: str | None = None
+
+
+def reset_file(course: Course, practice: Practice, file: str) -> Reset:
+    """Set one file back to what it was when the directory was made, and keep what stood there."""
     origin = practice.files(course)
     name = _name_in(practice, file, origin)
     content = _content(origin[name])
     path = practice.directory / name
     if _same(path, content):
-        return name, None
-    root = practice.directory.resolve()
-    if not path.parent.resolve().is_relative_to(root):
+        return Reset(name, "same")
+    if not path.parent.resolve().is_relative_to(practice.directory.resolve()):
         raise GraderError(f"`{name}` is outside of `{practice.directory}`, through a symlink")
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=".grader-", dir=path.parent)
@@ -218,9 +223,9 @@ def reset_file(course: Course, practice: Practice, file: str) -> tuple[str, str 
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    return name, None if backup is None else path.with_name(backup).relative_to(
-        practice.directory
-    ).as_posix()
+    if backup is None:
+        return Reset(name, "restored")
+    return Reset(name, "replaced", name.removesuffix(path.name) + backup)
 
 
 def _name_in(practice: Practice, file: str, origin: Mapping[str, object]) -> str:

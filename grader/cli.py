@@ -1,0 +1,516 @@
+"""The verbs: arguments in, exit code out.
+
+0: all green. 1: something is red. 2: the command or the course is wrong, and nothing was
+changed. 130: Ctrl+C; but `--watch` ends with the last run's code: Ctrl+C is the way out of it.
+
+A learner waits for this module at every save: what a verb needs is imported by that verb.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from grader import __version__, terminal
+from grader.errors import GraderError
+
+if TYPE_CHECKING:
+    from grader.course import Chapter, Course
+    from grader.practice import Practice
+    from grader.report import Graded
+    from grader.runner import Expected, Limits, Warm
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FORMATS = ("text", "json", "junit")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Errors become one message on stderr and exit code 2, never a traceback."""
+    from_shell = None if arguments is None else list(arguments)
+    try:
+        code = cli.main(args=from_shell, prog_name="grader", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        terminal.write(error.format_message() + "\n", sys.stderr)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "grader"
+        _complain(_lower(error.format_message()), f"`{command} --help` shows how it is used")
+    except GraderError as error:
+        _complain(str(error), error.hint)
+    except (click.Abort, KeyboardInterrupt):
+        terminal.write("stopped\n", sys.stderr)
+        return 130
+    except OSError as error:
+        name = f": `{error.filename}`" if error.filename else ""
+        _complain(f"{error.strerror or error}{name}", "")
+    return 2
+
+
+def _complain(message: str, hint: str) -> None:
+    from grader import report
+
+    terminal.write(report.error(message, hint), sys.stderr)
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _course_option(function: F) -> F:
+    def keep(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+        if value is not None:
+            context.ensure_object(dict)["course"] = value
+
+    return click.option(
+        "--course",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        expose_value=False,
+        callback=keep,
+        help="The course to use. Without it: the checkout around the working directory, "
+        "else the course that came with the grader.",
+    )(function)
+
+
+def _load() -> "Course":
+    from grader.course import load_course
+
+    return load_course(click.get_current_context().ensure_object(dict).get("course"))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 96})
+@click.version_option(__version__, message="grader %(version)s")
+@_course_option
+def cli() -> None:
+    """Practice the workbook's chapters, and have every save graded.
+
+    \b
+    Start a chapter:     grader practice 05 mydir
+    Grade your work:     grader test mydir
+    Grade each save:     grader test mydir --watch
+    When you are stuck:  grader hint 05 5.3
+
+    Exit code: 0 all green, 1 something red, 2 a wrong command or course.
+    """
+
+
+@cli.command("list")
+@_course_option
+def list_() -> int:
+    """List the chapters."""
+    from grader import report
+
+    terminal.write(report.chapter_list(_load(), terminal.style_for(sys.stdout)))
+    return 0
+
+
+def _limit_options(function: F) -> F:
+    positive = click.FloatRange(min=0, min_open=True, max=86400)
+    one = click.option(
+        "--timeout", type=positive, metavar="S", help="Seconds a test may take (10)."
+    )
+    whole = click.option(
+        "--run-timeout", type=positive, metavar="S", help="Seconds the whole run may take (60)."
+    )
+    return one(whole(function))
+
+
+@cli.command()
+@click.argument("chapter")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "previous",
+    metavar="OTHER",
+    type=click.Path(path_type=Path),
+    help="Your own practice of the chapter before: its code becomes the parent.",
+)
+@click.option("--watch", is_flag=True, help="Grade again at every save; Ctrl+C ends it.")
+@click.option("-v", "--verbose", is_flag=True, help="Whole tracebacks, and what tests printed.")
+@_limit_options
+@_course_option
+def practice(
+    chapter: str,
+    directory: Path,
+    previous: Path | None,
+    watch: bool,
+    verbose: bool,
+    timeout: float | None,
+    run_timeout: float | None,
+) -> int:
+    """Make a practice directory for CHAPTER in DIR, and grade it.
+
+    DIR gets what the chapter starts from: the finished code of the chapters before, the starter,
+    the tests, and the chapter's README. Where DIR is one already, it is only graded: no file of
+    yours is ever written over.
+
+    \b
+    Examples:
+      grader practice 05 mydir                  also `5` or `provider-adapter`
+      grader practice 06 next --from mydir      go on with your own code
+      grader practice 05 mydir --watch          grade every save
+    """
+    from grader import practice as practices
+
+    course = _load()
+    wanted = course.chapter(chapter)
+    warnings: list[str] = []
+    if practices.is_practice(directory):
+        here = practices.open_practice(course, directory)
+        if here.chapter is not wanted:
+            raise GraderError(
+                f"`{directory}` is a practice of {here.chapter.slug}, not of {wanted.slug};"
+                " nothing in it was changed",
+                hint=f"grade it with `grader test {_word(directory)}`, or choose another directory",
+            )
+        if previous is not None:
+            warnings.append(f"`--from` was not used: `{directory}` exists already")
+    else:
+        wanted.manifest  # noqa: B018  # a broken chapter is told before anything is made
+        practices.refuse_place(course, directory)
+        earlier = None
+        if previous is not None:
+            earlier, told = _earlier(course, wanted, previous)
+            warnings += told
+        here = practices.create_practice(course, wanted, directory, previous=earlier)
+        parent = course.parent(wanted)
+        base = f"{earlier.directory}" if earlier else parent.slug if parent else "nothing"
+        made = f"made {directory}: {base}, with the starter of {wanted.slug}\n"
+        terminal.write(made, sys.stderr)
+    grading = _Grading(course, here, _limits(timeout, run_timeout), verbose, warnings=warnings)
+    return grading.watch() if watch else grading.once()
+
+
+def _earlier(course: "Course", chapter: "Chapter", directory: Path) -> "tuple[Practice, list[str]]":
+    """The practice that `--from` names, and what is to be said about it."""
+    from grader import practice as practices
+    from grader import runner
+
+    parent = course.parent(chapter)
+    if parent is None:
+        raise GraderError(f"{chapter.slug} is the first chapter: there is nothing to take `--from`")
+    earlier = practices.open_practice(course, directory)
+    if earlier.chapter is not parent:
+        raise GraderError(
+            f"`{directory}` is a practice of {earlier.chapter.slug};"
+            f" {chapter.slug} goes on from {parent.slug}",
+            hint=f"without `--from`, the reference solution of {parent.slug} is used",
+        )
+    told = [
+        f"`{directory}` has no {name}: the reference's is used"
+        for name in practices.missing_from(course, earlier)
+    ]
+    with _progress(directory) as on_result:
+        run = runner.run_tests(directory, runner.expected_focused(parent), on_result=on_result)
+    if not run.green:
+        told.append(
+            f"`{directory}` is not green: {run.count('passed')} of {len(run.tests)} pass,"
+            " and what is red there comes along"
+        )
+    return earlier, told
+
+
+@cli.command()
+@click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option("--step", metavar="ID", help="Only this practice step, such as 5.2.")
+@click.option("-k", "text", metavar="TEXT", help="Only tests with TEXT in their name or title.")
+@click.option("--stretch", is_flag=True, help="The stretch tests too: the code held to real life.")
+@click.option("--watch", is_flag=True, help="Grade again at every save; Ctrl+C ends it.")
+@click.option("-v", "--verbose", is_flag=True, help="Whole tracebacks, and what tests printed.")
+@click.option(
+    "--format", "form", type=click.Choice(_FORMATS), default="text", help="Form of the report."
+)
+@_limit_options
+@_course_option
+def test(
+    directory: Path,
+    step: str | None,
+    text: str | None,
+    stretch: bool,
+    watch: bool,
+    verbose: bool,
+    form: str,
+    timeout: float | None,
+    run_timeout: float | None,
+) -> int:
+    """Grade the practice directory DIR, the working directory if it is left out.
+
+    The course's own copy of the tests runs, in a process of its own. Nothing is written to DIR.
+
+    \b
+    Examples:
+      grader test mydir --step 5.2      one practice step
+      grader test mydir -k sse          tests with `sse` in their name
+      grader test mydir --watch         again at every save
+      grader test mydir --format json   for a program
+    """
+    from grader import practice as practices
+
+    if watch and form != "text":
+        raise click.UsageError("`--watch` is for people: it has no `--format`")
+    course = _load()
+    here = practices.open_practice(course, directory)
+    grading = _Grading(
+        course,
+        here,
+        _limits(timeout, run_timeout),
+        verbose,
+        step=step,
+        text=text,
+        stretch=stretch,
+        form=form,
+    )
+    return grading.watch() if watch else grading.once()
+
+
+def _limits(timeout: float | None, run_timeout: float | None) -> "Limits":
+    from grader.runner import Limits
+
+    usual = Limits()
+    one = timeout or usual.test_seconds
+    return Limits(
+        test_seconds=one,
+        # Who gives a test more than a run has means the test.
+        run_seconds=run_timeout or max(usual.run_seconds, one),
+    )
+
+
+class _Grading:
+    """A practice, and how it is to be graded: once, or at every save."""
+
+    def __init__(
+        self,
+        course: "Course",
+        practice: "Practice",
+        limits: "Limits",
+        verbose: bool,
+        *,
+        step: str | None = None,
+        text: str | None = None,
+        stretch: bool = False,
+        form: str = "text",
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.course = course
+        self.practice = practice
+        self.limits = limits
+        self.verbose = verbose
+        self.stretch = stretch
+        self.form = form
+        version = practice.warning(course)
+        self.warnings = (*([version] if version else []), *warnings)
+        options = [f"--step {step}"] if step else []
+        options += [f"-k {_word(text)}"] if text else []
+        self.only = " ".join(options)
+        self.expected = _chosen(practice.chapter, step, text, stretch)
+
+    def once(self) -> int:
+        graded = self._grade()
+        terminal.write(self._render(graded))
+        return 0 if graded.run.green else 1
+
+    def watch(self) -> int:
+        """Grade at every save. A save during a run ends that run: its answer is out of date."""
+        from grader.watch import watch
+
+        def show(graded: "Graded") -> int:
+            clear = "\x1b[2J\x1b[3J\x1b[H" if sys.stdout.isatty() else ""
+            terminal.write(clear + self._render(graded))
+            terminal.write(f"watching {self.practice.directory}; Ctrl+C ends it\n", sys.stderr)
+            return 0 if graded.run.green else 1
+
+        return watch(self.practice.directory, self._grade, show)
+
+    def _grade(self, warm: "Warm | None" = None) -> "Graded":
+        from grader import practice as practices
+        from grader import report, runner
+
+        directory = self.practice.directory
+        with _progress(directory, len(self.expected)) as on_result:
+            run = runner.run_tests(
+                directory, self.expected, limits=self.limits, on_result=on_result, warm=warm
+            )
+        nothing = not run.count("passed") and self.practice.origin == "starter"
+        return report.Graded(
+            run=run,
+            course=self.course,
+            chapter=self.practice.chapter,
+            directory=str(directory),
+            only=self.only,
+            stretch=self.stretch,
+            first_look=nothing and practices.is_untouched(self.course, self.practice),
+            warnings=self.warnings,
+        )
+
+    def _render(self, graded: "Graded") -> str:
+        from grader import report
+
+        if self.form == "json":
+            return report.as_json(graded)
+        if self.form == "junit":
+            return report.as_junit(graded)
+        return report.text(graded, terminal.style_for(sys.stdout), verbose=self.verbose)
+
+
+def _chosen(
+    chapter: "Chapter", step: str | None, text: str | None, stretch: bool
+) -> "tuple[Expected, ...]":
+    """The tests that the options choose. Raises GraderError if they choose none."""
+    from grader import runner
+
+    expected = list(runner.expected_focused(chapter))
+    if step is not None:
+        chapter.step(step)  # an unknown one is an error that names the steps
+        expected = [each for each in expected if each.step == step]
+    if stretch:
+        expected += runner.expected_stretch(chapter)
+        if not chapter.stretch_files:
+            raise GraderError(f"{chapter.slug} has no stretch tests")
+    if text is not None:
+        wanted = text.casefold()
+        known = "\n".join(f"  {each.title}" for each in expected)
+        expected = [each for each in expected if wanted in f"{each.name}\n{each.title}".casefold()]
+        if not expected:
+            raise GraderError(f"no test has `{text}` in its name", hint=f"the tests are\n{known}")
+    return tuple(expected)
+
+
+@contextlib.contextmanager
+def _progress(directory: Path, total: int = 0) -> "Iterator[Callable[[object], None] | None]":
+    """A counter on stderr while tests run, on a terminal only; gone when they are done."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    done = 0
+
+    def on_result(result: object) -> None:
+        nonlocal done
+        done += 1
+        terminal.write(f"\r{done} of {total} " if total else f"\r{done} ", sys.stderr)
+
+    try:
+        yield on_result
+    finally:
+        terminal.write("\r\x1b[K", sys.stderr)
+
+
+@cli.command()
+@click.argument("chapter")
+@_course_option
+def checkpoint(chapter: str) -> int:
+    """Where CHAPTER starts and ends: parent, target, files, first red, first step, commands."""
+    from grader import report
+
+    course = _load()
+    style = terminal.style_for(sys.stdout)
+    terminal.write(report.checkpoint(course, course.chapter(chapter), style))
+    return 0
+
+
+@cli.command()
+@click.argument("chapter")
+@click.argument("step")
+@click.option("--level", type=click.IntRange(min=1), default=1, metavar="N", help="Which hint (1).")
+@_course_option
+def hint(chapter: str, step: str, level: int) -> int:
+    """A hint for STEP of CHAPTER. The first is vague, each next one says more.
+
+    \b
+    Examples:
+      grader hint 05 5.3
+      grader hint 05 5.3 --level 2
+    """
+    from grader import report
+
+    found = _load().chapter(chapter)
+    wanted = found.step(step)
+    if level > len(wanted.hints):
+        raise GraderError(f"step {step} has {len(wanted.hints)} hints; there is no level {level}")
+    terminal.write(report.hint(found, wanted, level))
+    return 0
+
+
+@cli.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("file", required=False)
+@_course_option
+def reset(directory: Path, file: str | None) -> int:
+    """Set FILE of the practice directory DIR back to what it was at the start.
+
+    Yours is kept beside it, as FILE.bak, then FILE.bak.1 and so on. Without FILE: list what
+    differs from the start.
+
+    \b
+    Examples:
+      grader reset mydir
+      grader reset mydir mini_agent/sse.py
+    """
+    from grader import practice as practices
+    from grader import report
+
+    course = _load()
+    here = practices.open_practice(course, directory)
+    if file is None:
+        found = practices.differences(course, here)
+        terminal.write(report.differing(here.chapter, str(directory), found))
+        return 0
+    done = practices.reset_file(course, here, file)
+    terminal.write(report.reset_done(str(directory), done))
+    return 0
+
+
+@cli.command()
+@click.argument("chapter")
+@click.option("--reveal", is_flag=True, help="Show the code: this is the solution.")
+@_course_option
+def diff(chapter: str, reveal: bool) -> int:
+    """What CHAPTER adds and changes, from its parent to its target: the files, with line counts."""
+    from grader import report
+    from grader.checkpoint import changes
+
+    course = _load()
+    found = course.chapter(chapter)
+    style = terminal.style_for(sys.stdout)
+    listed = list(changes(course, found))
+    terminal.write(report.diff(course, found, listed, style, reveal=reveal))
+    return 0
+
+
+@cli.command()
+@click.argument("chapter")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--parent", is_flag=True, help="The checkpoint that the chapter starts from.")
+@_course_option
+def export(chapter: str, directory: Path, parent: bool) -> int:
+    """Write the finished checkpoint of CHAPTER into DIR, which must be new.
+
+    It comes with its tests, so that `grader test DIR` grades it.
+
+    \b
+    Examples:
+      grader export 05 done && grader test done
+      grader export 05 before --parent
+    """
+    from grader import practice as practices
+
+    course = _load()
+    wanted = course.chapter(chapter)
+    if parent:
+        before = course.parent(wanted)
+        if before is None:
+            raise GraderError(f"{wanted.slug} is the first chapter: its parent is empty")
+        wanted = before
+    practices.export_target(course, wanted, directory)
+    terminal.write(f"wrote {wanted.slug}, finished, to {directory}\n")
+    return 0
+
+
+def _word(argument: object) -> str:
+    from grader.report import quoted
+
+    return quoted(os.fspath(argument) if isinstance(argument, os.PathLike) else str(argument))

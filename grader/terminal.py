@@ -1,0 +1,106 @@
+"""Text on the way to a terminal or a file: colour, width, and what the other side can show."""
+
+import os
+import re
+import sys
+import unicodedata
+from typing import TextIO
+
+WIDTH = 66
+
+_PLAIN = str.maketrans(
+    {"·": "-", "…": "...", "→": "->", "×": "x", "✓": "ok", "—": "-", "–": "-", "’": "'"}
+    | {"“": '"', "”": '"', "│": "|", "─": "-"}
+)
+# A learner's output may hold anything; only tabs and line ends reach the terminal as they are.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Style:
+    """Colours where they are wanted; the same text without them where they are not."""
+
+    def __init__(self, color: bool) -> None:
+        self.color = color
+
+    def good(self, text: str) -> str:
+        return self._paint("32", text)
+
+    def bad(self, text: str) -> str:
+        return self._paint("31;1", text)
+
+    def faint(self, text: str) -> str:
+        return self._paint("2", text)
+
+    def strong(self, text: str) -> str:
+        return self._paint("1", text)
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.color and text else text
+
+
+def wants_color(stream: TextIO) -> bool:
+    """Only a terminal gets colour, and not where NO_COLOR is set or the terminal is dumb."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def style_for(stream: TextIO) -> Style:
+    return Style(wants_color(stream))
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write and flush. What the stream's encoding lacks is written in ASCII.
+
+    A reader that went away (`grader list | head -1`) is no error: the rest goes nowhere, and
+    the exit code stays what it would have been.
+    """
+    out = sys.stdout if stream is None else stream
+    try:
+        try:
+            out.write(_fitting(text, out.encoding or "utf-8"))
+            out.flush()
+        except ValueError as error:
+            if not out.closed:
+                raise
+            raise BrokenPipeError from error
+    except BrokenPipeError:
+        _to_nowhere(out)
+
+
+def _fitting(text: str, encoding: str) -> str:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        plain = text.translate(_PLAIN)
+        return plain.encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def _to_nowhere(stream: TextIO) -> None:
+    """Point the stream's descriptor at the null device, so that no later flush can fail."""
+    try:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    except (OSError, ValueError):
+        pass
+
+
+def visible(text: str) -> str:
+    """`text` with control characters spelled out, so that it can't steer the terminal."""
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+def columns(text: str) -> int:
+    """How many columns `text` takes: a Chinese character two, and a colour code none."""
+    text = _COLOR.sub("", text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def right(left: str, end: str, width: int = WIDTH) -> str:
+    """`left`, and `end` at the right edge, with two spaces between at least."""
+    return left + " " * max(2, width - columns(left) - columns(end)) + end
