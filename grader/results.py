@@ -22,6 +22,7 @@ class Failure:
     where: str | None = None
     traceback: str = ""
     exception: str = ""  # the exception's class name
+    path: str | None = None  # the place in a whole value where it differs, such as "[2].text"
 
 
 @dataclass(frozen=True, slots=True)

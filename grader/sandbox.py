@@ -1,0 +1,246 @@
+"""The conditions of a graded run: environment, limits, isolation.
+
+One half is used by the runner, the other by the worker, in the process where learner code
+will run. Only the standard library is imported, and every call that a system may
+lack is guarded: what held is reported, what did not is left out of the report.
+"""
+
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_KEPT = (
+    "PATH",
+    "TZ",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    # what some interpreters need to find their own libraries
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "DYLD_FALLBACK_LIBRARY_PATH",
+    # Windows does not start a process without these
+    "COMSPEC",
+    "NUMBER_OF_PROCESSORS",
+    "OS",
+    "PATHEXT",
+    "PROCESSOR_ARCHITECTURE",
+    "SYSTEMDRIVE",
+    "SYSTEMROOT",
+    "WINDIR",
+)
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 0x1
+
+
+def environment(caller: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The variables a worker starts with: an allow-list, so no key, no proxy and no PYTHON* gets in."""
+    kept = {name: value for name, value in caller.items() if name.upper() in _KEPT}
+    return kept | {"NO_COLOR": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+def folders(base: Path) -> dict[str, str]:
+    """The private folders of one run, made under `base`, as the variables that name them."""
+    home, scratch = base / "home", base / "scratch"
+    home.mkdir()
+    scratch.mkdir()
+    (base / "work").mkdir()
+    places = {name: str(scratch) for name in ("TMPDIR", "TEMP", "TMP")}
+    return places | {name: str(home) for name in ("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA")}
+
+
+def interpreter(hash_seed: int | None = None) -> tuple[list[str], dict[str, str]]:
+    """How to start a worker's Python: the first arguments, and variables to add.
+
+    `-P` keeps the script's folder off sys.path, `-B` writes no bytecode. A user site folder stays only
+    where it is this interpreter's own source of packages.
+    """
+    arguments = [sys.executable, "-P", "-B", "-X", "utf8"]
+    added: dict[str, str] = {}
+    site = sys.modules.get("site")
+    user_site = getattr(site, "ENABLE_USER_SITE", False) and getattr(site, "USER_SITE", None)
+    if user_site and user_site in sys.path:
+        added["PYTHONUSERBASE"] = str(getattr(site, "USER_BASE", ""))
+    else:
+        arguments.append("-s")
+    if hash_seed is not None:
+        added["PYTHONHASHSEED"] = str(hash_seed)
+    return arguments, added
+
+
+# In the supervisor, which never runs learner code.
+
+
+def become_subreaper() -> bool:
+    """Take over orphans: whatever a run leaves behind becomes this process's child. Linux only."""
+    return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def sweep(seconds: float = 5.0) -> None:
+    """Kill and reap every child of this process, and the children that these leave, until none is left."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            for child in _children():
+                try:
+                    os.kill(child, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.001)
+
+
+def _children() -> list[int]:
+    """The direct children of this process, as Linux lists them."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return _children_by_scan()
+
+
+def _children_by_scan() -> list[int]:
+    """The same on a Linux without `children` files; empty where there is no /proc."""
+    found: list[int] = []
+    me = str(os.getpid())
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found
+    for name in filter(str.isdigit, names):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                if file.read().rpartition(")")[2].split()[1] == me:
+                    found.append(int(name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+# In the worker, before learner code.
+
+
+def confine(memory_bytes: int, file_bytes: int) -> list[str]:
+    """Bind this process to its limits and cut it off from the network. Returns what held, in words."""
+    held: list[str] = []
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if _limit("RLIMIT_AS", memory_bytes):
+        held.append(f"memory limit {_size(memory_bytes)}")
+    if _limit("RLIMIT_FSIZE", file_bytes):
+        held.append(f"file size limit {_size(file_bytes)}")
+        if hasattr(signal, "SIGXFSZ"):
+            signal.signal(
+                signal.SIGXFSZ, signal.SIG_IGN
+            )  # an OSError says more than a dead process
+    _limit("RLIMIT_CORE", 0)
+    held.append("no network" if _leave_network() else "no network from Python code")
+    sys.addaudithook(_refuse_network())
+    return held
+
+
+def _limit(name: str, value: int) -> bool:
+    try:
+        import resource
+    except ImportError:
+        return False
+    kind = getattr(resource, name, None)
+    if kind is None:
+        return False
+    _, hard = resource.getrlimit(kind)
+    if hard != resource.RLIM_INFINITY and hard < value:
+        value = hard
+    try:
+        resource.setrlimit(kind, (value, value))
+    except (OSError, ValueError):  # macOS knows RLIMIT_AS and refuses to set it
+        return False
+    return True
+
+
+def _leave_network() -> bool:
+    """Move into a network of our own that has only a loopback. Linux, where the system permits it."""
+    if sys.platform != "linux":
+        return False
+    try:
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.unshare(_CLONE_NEWNET) != 0:
+            user, group = os.getuid(), os.getgid()
+            if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+                return False
+            for name, text in (
+                ("setgroups", "deny"),
+                ("uid_map", f"{user} {user} 1"),
+                ("gid_map", f"{group} {group} 1"),
+            ):
+                Path(f"/proc/self/{name}").write_text(text, encoding="ascii")
+        _raise_loopback()
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _raise_loopback() -> None:
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("16sH14x", b"lo", 0)
+        name, flags = struct.unpack("16sH14x", fcntl.ioctl(probe, _SIOCGIFFLAGS, request))
+        fcntl.ioctl(probe, _SIOCSIFFLAGS, struct.pack("16sH14x", name, flags | _IFF_UP))
+
+
+def _refuse_network() -> Callable[[str, tuple[Any, ...]], None]:
+    """An audit hook that names the host a test tried to reach. It also guards where the system can't."""
+    here = ("localhost", "127.", "::1", "0.0.0.0")
+    watched = frozenset(
+        ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")
+    )
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in watched:
+            return
+        target = arguments[0] if event.startswith("socket.get") else arguments[1]
+        host = target[0] if isinstance(target, tuple) and target else target
+        if isinstance(host, bytes):
+            host = host.decode("ascii", "backslashreplace")
+        if not isinstance(host, str) or not host or host.startswith(here):
+            return
+        if event in ("socket.connect", "socket.sendto") and not isinstance(target, tuple):
+            return  # the path of a Unix socket
+        raise PermissionError(f"a graded run has no network; the code tried to reach {host}")
+
+    return hook
+
+
+def _prctl(option: int, value: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _size(count: int) -> str:
+    for unit, one in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= one and count % one == 0:
+            return f"{count // one} {unit}"
+    return f"{count} bytes"
