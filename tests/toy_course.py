@@ -169,9 +169,7 @@ text = "Add `Count` to mini_agent/greet.py."
 [[first_step.edits]]
 file = "mini_agent/greet.py"
 find = '"""Greetings."""'
-replace = '"""Greetings."""
-
-class Count: ...'
+replace = "\\"\\"\\"Greetings.\\"\\"\\"\\n\\n\\nclass Count: ..."
 
 [[steps]]
 id = "2.1"
