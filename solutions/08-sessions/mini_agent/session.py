@@ -93,8 +93,9 @@ class Session:
     ) -> Self:
         """A new session in `directory`. Nothing is written before the first message.
 
-        The id begins with the time, so that names sort by age, and ends at random: a person types
-        the end of it, and only the random part differs between two sessions of a minute.
+        An id looks like `20261130-120000-1f0c9a3e`: the time in UTC, so that names sort by age, and
+        eight hex digits at random. A person types the end of it, and only there do two
+        sessions of the same minute differ.
         """
         created = now().astimezone(UTC)
         name = f"{created:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
@@ -105,8 +106,8 @@ class Session:
     def resume(cls, path: Path) -> Self:
         """Open a session to go on with it. A torn last line is cut, a missing last newline added.
 
-        Raises SessionError if another process has it open, or if it can't be read; then the
-        file is as it was.
+        Raises SessionError if it is open already, here or in another process, or if it can't be
+        read; then the file is as it was.
         """
         with _about(path):
             file = _open(path, os.O_RDWR)
@@ -209,7 +210,8 @@ def find_session(directory: Path, wanted: str) -> Path:
         return directory / f"{found[0]}{SUFFIX}"
     if not found:
         raise SessionError(f"there is no session `{wanted}` in {directory}")
-    raise SessionError(f"`{wanted}` may be any of {', '.join(found)}")
+    shown = ", ".join(found[-5:])
+    raise SessionError(f"{len(found)} sessions have an id that ends with `{wanted}`: {shown}")
 
 
 def _info(path: Path) -> SessionInfo:
@@ -229,7 +231,7 @@ def _open(path: Path, flags: int) -> int:
     file = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o600)
     if not try_lock(file):
         os.close(file)
-        raise SessionError("another process has it open")
+        raise SessionError("it is open already, and has one writer at a time")
     return file
 
 

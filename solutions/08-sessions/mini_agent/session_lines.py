@@ -6,7 +6,7 @@ unknown or of another type is an error that names it.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from operator import itemgetter
 from typing import Any, ClassVar, Literal, get_args
@@ -57,7 +57,7 @@ def to_line(record: SessionHeader | AgentMessage) -> bytes:
         except UnicodeEncodeError:
             return _dumps(data, ensure_ascii=True).encode() + b"\n"
     except (ValueError, TypeError, RecursionError) as error:
-        raise SessionError(f"a message can't be written as JSON: {error}") from error
+        raise SessionError(f"a message can't be written as JSON: {error}") from None
 
 
 def header_of(line: bytes) -> SessionHeader:
@@ -108,10 +108,18 @@ _scan = json.JSONDecoder().raw_decode
 def _to_data(record: SessionHeader | AgentMessage) -> dict[str, Any]:
     match record:
         case SessionHeader():
-            return {"type": record.type, **asdict(record)}
-        case UserMessage() | ToolResultMessage() | AssistantMessage():
-            content = [{"type": block.type, **asdict(block)} for block in record.content]
-            return {"role": record.role, **asdict(record), "content": content}
+            return {"type": record.type, **_fields(record)}
+        case UserMessage() | ToolResultMessage():
+            content = [{"type": block.type, **_fields(block)} for block in record.content]
+            return {"role": record.role, **_fields(record), "content": content}
+        case AssistantMessage():
+            content = [{"type": block.type, **_fields(block)} for block in record.content]
+            usage = _fields(record.usage)
+            return {"role": record.role, **_fields(record), "content": content, "usage": usage}
+
+
+def _fields(record: SessionHeader | AgentMessage | ContentBlock | Usage) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _dumps(data: dict[str, Any], *, ensure_ascii: bool) -> str:
