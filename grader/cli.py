@@ -253,19 +253,29 @@ def test(
 
     if watch and form != "text":
         raise click.UsageError("`--watch` is for people: it has no `--format`")
-    course = _load()
-    here = practices.open_practice(course, directory)
-    grading = _Grading(
-        course,
-        here,
-        _limits(timeout, run_timeout),
-        verbose,
-        step=step,
-        text=text,
-        stretch=stretch,
-        form=form,
-    )
-    return grading.watch() if watch else grading.once()
+    with contextlib.ExitStack() as stack:
+        warm = None
+        if not watch and practices.is_practice(directory):
+            warm = stack.enter_context(_worker())
+        course = _load()
+        grading = _Grading(
+            course,
+            practices.open_practice(course, directory),
+            _limits(timeout, run_timeout),
+            verbose,
+            step=step,
+            text=text,
+            stretch=stretch,
+            form=form,
+        )
+        return grading.watch() if watch else grading.once(warm)
+
+
+def _worker() -> "Warm":
+    """Python and pytest on their way up, while the caller reads the course."""
+    from grader.runner import Warm
+
+    return Warm(preload=("pytest",)).start()
 
 
 def _limits(timeout: float | None, run_timeout: float | None) -> "Limits":
@@ -309,8 +319,8 @@ class _Grading:
         self.only = " ".join(options)
         self.expected = _chosen(practice.chapter, step, text, stretch)
 
-    def once(self) -> int:
-        graded = self._grade()
+    def once(self, warm: "Warm | None" = None) -> int:
+        graded = self._grade(warm)
         terminal.write(self._render(graded))
         return 0 if graded.run.green else 1
 
@@ -427,11 +437,12 @@ def hint(chapter: str, step: str, level: int) -> int:
     """
     from grader import report
 
-    found = _load().chapter(chapter)
+    course = _load()
+    found = course.chapter(chapter)
     wanted = found.step(step)
     if level > len(wanted.hints):
         raise GraderError(f"step {step} has {len(wanted.hints)} hints; there is no level {level}")
-    terminal.write(report.hint(found, wanted, level))
+    terminal.write(report.hint(course, found, wanted, level))
     return 0
 
 
@@ -457,7 +468,7 @@ def reset(directory: Path, file: str | None) -> int:
     here = practices.open_practice(course, directory)
     if file is None:
         found = practices.differences(course, here)
-        terminal.write(report.differing(here.chapter, str(directory), found))
+        terminal.write(report.differing(course, here.chapter, str(directory), found))
         return 0
     done = practices.reset_file(course, here, file)
     terminal.write(report.reset_done(str(directory), done))

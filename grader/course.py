@@ -9,6 +9,7 @@ for: one chapter's mistake is told to the one who uses that chapter.
 
 import functools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -207,6 +208,7 @@ class Course:
         self.chapters = chapters
         self.packaged = packaged
         self.version = grader.__version__
+        self.command = "grader"  # as the user has to write it to get this course again
 
     @property
     def notebooks(self) -> Path:
@@ -258,7 +260,10 @@ def load_course(path: Path | None = None) -> Course:
             )
     else:
         root = _checkout_around(Path.cwd()) or own
-    return Course(root, _chapters_under(root), packaged=root == own)
+    course = Course(root, _chapters_under(root), packaged=root == own)
+    if path is not None and not course.packaged:
+        course.command = f"grader --course {shlex.quote(str(path))}"
+    return course
 
 
 def packaged_root() -> Path:

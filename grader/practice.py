@@ -182,16 +182,6 @@ def is_untouched(course: Course, practice: Practice) -> bool:
     return True
 
 
-def edited_tests(practice: Practice) -> list[str]:
-    """The copies of the chapter's tests that are no longer the course's."""
-    found: list[str] = []
-    for name, source in files_under(practice.chapter.tests).items():
-        path = practice.directory / "tests" / name
-        if os.path.lexists(path) and not _same(path, source.read_bytes()):
-            found.append(f"tests/{name}")
-    return found
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reset:
     """What became of one file, and the backup that holds what stood there."""

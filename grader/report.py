@@ -106,9 +106,8 @@ def _test_line(test: TestResult, style: Style) -> str:
 def _failure(failure: Failure, step: Step | None, output: str, verbose: bool) -> Iterator[str]:
     """The few lines that teach: expected, got, the rule, the learner's line, where to read."""
     if failure.expected is not None and failure.got is not None:
-        place = re.match(r"at (.+)\n", failure.message)
-        if place:
-            yield f"at        {visible(place[1])}"
+        if failure.path:
+            yield f"at        {visible(failure.path)}"
         yield from _short_diff(failure.expected, failure.got)
         if failure.because:
             yield visible(failure.because)
@@ -182,7 +181,7 @@ def _total(run: Run, style: Style) -> str:
 
 def _next(graded: Graded) -> Iterator[str]:
     """What to do now."""
-    run, chapter = graded.run, graded.chapter
+    run, chapter, grader = graded.run, graded.chapter, graded.course.command
     here = quoted(graded.directory)
     if run.green:
         yield from _next_when_green(graded, here)
@@ -193,16 +192,16 @@ def _next(graded: Graded) -> Iterator[str]:
         yield f"  {first.text}"
         yield ""
         yield (
-            f"hint: `grader hint {chapter.number} {first.step}`,"
-            f" then `grader test {here} --step {first.step}`; `-v` shows tracebacks"
+            f"hint: `{grader} hint {chapter.number} {first.step}`,"
+            f" then `{grader} test {here} --step {first.step}`; `-v` shows tracebacks"
         )
     elif (test := _first_to_do(run)) is None:
-        yield f"hint: `grader test {here} -v` shows more"
+        yield f"hint: `{grader} test {here} -v` shows more"
     elif test.step == _STRETCH:
-        yield f"hint: `grader test {here} --stretch -k {quoted(test.name)} -v` shows the traceback"
+        yield f"hint: `{grader} test {here} --stretch -k {quoted(test.name)} -v` shows the traceback"
     else:
-        retry = f"`grader test {here} --step {test.step}`"
-        advice = f"hint: `grader hint {chapter.number} {test.step}`"
+        retry = f"`{grader} test {here} --step {test.step}`"
+        advice = f"hint: `{grader} hint {chapter.number} {test.step}`"
         line = re.search(r":(\d+)", test.failure.where or "") if test.failure else None
         if test.outcome == "not run":
             yield f"hint: remove the cause above, and run {retry}"
@@ -217,17 +216,17 @@ def _next(graded: Graded) -> Iterator[str]:
 
 
 def _next_when_green(graded: Graded, here: str) -> Iterator[str]:
-    chapter = graded.chapter
+    chapter, grader = graded.chapter, graded.course.command
     following = graded.course.next(chapter)
     if graded.only:
-        yield f"next: the whole chapter, `grader test {here}`"
+        yield f"next: the whole chapter, `{grader} test {here}`"
         return
     if chapter.stretch_files and not graded.stretch:
-        yield f"hold it to real life, if you like: `grader test {here} --stretch`"
+        yield f"hold it to real life, if you like: `{grader} test {here} --stretch`"
     if following is None:
         yield "That was the last chapter."
     else:
-        yield f"next: `grader practice {following.number} NEXT --from {here}`"
+        yield f"next: `{grader} practice {following.number} NEXT --from {here}`"
 
 
 def _first_to_do(run: Run) -> TestResult | None:
@@ -396,7 +395,7 @@ def chapter_list(course: Course, style: Style) -> str:
             f"{tests:>8}  {manifest.minutes:>3} min  {manifest.summary}"
         )
     first = course.chapters[0].number
-    lines += ["", f"hint: `grader practice {first} mydir` starts the first one"]
+    lines += ["", f"hint: `{course.command} practice {first} mydir` starts the first one"]
     return "\n".join(lines) + "\n"
 
 
@@ -423,17 +422,20 @@ def checkpoint(course: Course, chapter: Chapter, style: Style) -> str:
     ]
     for step in manifest.steps:
         lines.append(right(f"    {step.id}  {step.title}", f"{step.expected} to pass"))
-    stretch = len(chapter.stretch_files)
-    lines += [
-        "",
-        "  commands",
-        f"    grader practice {number} mydir           make the directory, and grade it",
-        f"    grader practice {number} mydir --watch   grade it at every save",
-        f"    grader test mydir --step {manifest.steps[0].id}      one step",
-        *(["    grader test mydir --stretch         real life too"] if stretch else []),
-        f"    grader hint {number} {manifest.steps[0].id}                   a hint for a step",
-        f"    grader diff {number}                       what the chapter adds and changes",
-    ]
+    first = manifest.steps[0].id
+    commands = {
+        f"{course.command} practice {number} mydir": "make the directory, and grade it",
+        f"{course.command} practice {number} mydir --watch": "grade it at every save",
+        f"{course.command} test mydir --step {first}": "one step",
+        f"{course.command} test mydir --stretch": "real life too",
+        f"{course.command} hint {number} {first}": "a hint for a step",
+        f"{course.command} diff {number}": "what the chapter adds and changes",
+    }
+    if not chapter.stretch_files:
+        del commands[f"{course.command} test mydir --stretch"]
+    wide = max(map(len, commands))
+    lines += ["", "  commands"]
+    lines += [f"    {command:<{wide}}   {what}" for command, what in commands.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -442,11 +444,11 @@ def _listed(name: str, values: Sequence[str]) -> Iterator[str]:
         yield f"  {name if at == 0 else '':<14}  {value}"
 
 
-def hint(chapter: Chapter, step: Step, level: int) -> str:
+def hint(course: Course, chapter: Chapter, step: Step, level: int) -> str:
     total = len(step.hints)
     lines = [f"Step {step.id} · {step.title}: hint {level} of {total}", ""]
     lines += [f"  {line}" for line in step.hints[level - 1].strip("\n").split("\n")]
-    command = f"grader hint {chapter.number} {step.id} --level {level + 1}"
+    command = f"{course.command} hint {chapter.number} {step.id} --level {level + 1}"
     more = f"more: `{command}`" if level < total else "that was the last one"
     lines += ["", f'read: "{step.section}"', more]
     return "\n".join(lines) + "\n"
@@ -470,7 +472,7 @@ def diff(
         lines.append(f"  {change.kind:<7}  {change.file}{pad}  {count}")
     lines += ["", "No other file of the parent changes."] if parent else []
     if not reveal:
-        lines += ["", f"hint: `grader diff {chapter.number} --reveal` shows the code, all of it"]
+        lines += ["", f"hint: `{course.command} diff {chapter.number} --reveal` shows the code"]
         return "\n".join(lines) + "\n"
     for change in changes:
         lines.append("")
@@ -488,13 +490,13 @@ def _diff_line(line: str, style: Style) -> str:
     return style.bad(line) if line.startswith("-") else line
 
 
-def differing(chapter: Chapter, directory: str, found: Sequence[Difference]) -> str:
+def differing(course: Course, chapter: Chapter, directory: str, found: Sequence[Difference]) -> str:
     """What `reset` without a file says."""
     if not found:
         return "Every file is as it was at the start.\n"
     lines = [f"Not as chapter {chapter.number} started:", ""]
     lines += [f"  {each.kind:<7}  {each.file}" for each in found]
-    one = f"`grader reset {quoted(directory)} {quoted(found[0].file)}`"
+    one = f"`{course.command} reset {quoted(directory)} {quoted(found[0].file)}`"
     lines += ["", f"hint: {one} sets one back, and keeps yours beside it"]
     return "\n".join(lines) + "\n"
 
