@@ -338,7 +338,7 @@ def _raise_provider_error(value: object) -> None:
 def _loads(text: str) -> object:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ModelError(f"Invalid provider chunk: payload must be JSON: {text}") from None
 
 
