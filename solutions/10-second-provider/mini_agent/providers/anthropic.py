@@ -5,18 +5,20 @@ knows no provider, cuts the answer into messages; `to_stream_events()` turns tho
 model events that everybody above reads. `AnthropicModel` puts one HTTP request in between.
 """
 
+import contextlib
 import copy
 import json
 import re
-from collections.abc import AsyncIterable, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
 
 import httpx
 
-from mini_agent.abort import AbortError, AbortSignal, race
+from mini_agent.abort import AbortSignal, race
 from mini_agent.model import ModelError, ModelStream, StreamOptions
+from mini_agent.providers.openai_compatible import sanitized_transport_error
 from mini_agent.reply import Reply, reply_stream
 from mini_agent.sse import SseMessage, decode_chunks, read_sse_messages
 from mini_agent.types import (
@@ -29,6 +31,7 @@ from mini_agent.types import (
     ToolResultMessage,
     Usage,
     UserMessage,
+    now_ms,
     text_of,
 )
 
@@ -37,8 +40,11 @@ API_VERSION = "2023-06-01"  # of the protocol, not of a model: it stays whicheve
 DEFAULT_MODEL = "claude-opus-5"
 DEFAULT_MAX_TOKENS = 16_000
 
-# A large model may think for minutes before its next byte; connecting takes seconds or fails.
-TIMEOUT = httpx.Timeout(600.0, connect=15.0)
+# A model may think for minutes before its next byte; httpx alone would wait five seconds.
+DEFAULT_TIMEOUT = httpx.Timeout(connect=10, read=600, write=60, pool=60)
+_HTTPX_TIMEOUT = httpx.Timeout(5.0)
+
+_ERROR_BODY_LIMIT = 65_536  # bytes read of an error response
 
 
 # Job 1: a context becomes a request
@@ -163,14 +169,14 @@ def to_stream_events(
     messages: AsyncIterable[SseMessage],
     *,
     model: str = DEFAULT_MODEL,
-    signal: AbortSignal | None = None,
+    clock: Callable[[], int] = now_ms,
 ) -> ModelStream:
     """The model events of one streamed reply, and its message as the stream's result."""
 
     async def answer(reply: Reply) -> None:
         await read_reply(messages, reply)
 
-    return reply_stream(answer, provider="anthropic", model=model, signal=signal)
+    return reply_stream(answer, provider="anthropic", model=model, clock=clock)
 
 
 @dataclass(slots=True)
@@ -196,25 +202,20 @@ _Block: TypeAlias = _TextBlock | _ToolBlock | None
 async def read_reply(messages: AsyncIterable[SseMessage], reply: Reply) -> None:
     """Fill `reply` from the provider's messages, up to `message_stop`.
 
-    Half of them change nothing that anybody sees; they are remembered until another needs them.
+    Half of them change nothing that anybody sees: they are remembered until another needs them.
     Raises ModelError if the reply fails; what had arrived stays in `reply`.
     """
-    pending: dict[int, _Block] = {}  # by the provider's index, from start to stop
+    pending: dict[int, _Block] = {}  # by the provider's index, from a block's start to its stop
     stop_reason: str | None = None
     explanation: str | None = None
-    unparsed: ModelError | None = None  # arguments that are no JSON object
+    unparsed: ModelError | None = None  # a call whose arguments are no JSON object
 
     async for message in messages:
         name, event = _read_event(message)
-        if name == "message_delta":
-            delta = _object(event.get("delta", {}), "message_delta.delta")
-            stop_reason = _optional_text(delta, "stop_reason", "message_delta.delta") or stop_reason
-            explanation = _explanation(delta) or explanation
-            reply.usage = _merge_usage(reply.usage, event.get("usage"), "message_delta.usage")
-        cut_off = map_stop_reason(stop_reason) == "length"
-        if unparsed is not None and name is not None and not cut_off:
+        if name is None:
+            continue  # ping, and whatever is invented next
+        if unparsed is not None and name != "message_delta":
             raise unparsed
-
         match name:
             case "message_start":
                 start = _object(event.get("message", {}), "message_start.message")
@@ -223,31 +224,36 @@ async def read_reply(messages: AsyncIterable[SseMessage], reply: Reply) -> None:
                 await reply.start()
             case "content_block_start":
                 index = _index(event, name)
-                await _end_block(pending.pop(index, None), reply)  # a stop that never came
+                await _end_block(pending.pop(index, None), reply)  # its stop never came
                 pending[index] = await _start_block(event, reply)
             case "content_block_delta":
                 index = _index(event, name)
                 if index not in pending:
-                    raise _invalid(f"{name}.index", f"a block that has started, not {index}")
+                    raise _invalid(f"{name}.index", f"that of an open block, not {index}")
                 await _grow_block(pending[index], event, reply)
             case "content_block_stop":
                 try:
                     await _end_block(pending.pop(_index(event, name), None), reply)
                 except ModelError as error:
-                    # Cut off at max_tokens, or broken? The next message says which.
-                    unparsed = error
+                    unparsed = error  # broken, or cut off at max_tokens: message_delta says which
+            case "message_delta":
+                delta = _object(event.get("delta", {}), "message_delta.delta")
+                reply.usage = _merge_usage(reply.usage, event.get("usage"), "message_delta.usage")
+                stop_reason = _optional_text(delta, "stop_reason", "message_delta.delta")
+                explanation = _explanation(delta)
+                if unparsed is not None and map_stop_reason(stop_reason) != "length":
+                    raise unparsed
+                unparsed = None
             case "message_stop":
-                if not cut_off:
+                if map_stop_reason(stop_reason) != "length":
                     for block in pending.values():
                         await _end_block(block, reply)
                 await _end_reply(stop_reason, explanation, reply)
                 return
             case "error":
-                raise ModelError(_error_text(event))
-            case _:
-                pass  # message_delta is done; ping, and whatever is invented next, is not for us
+                raise ModelError(f"Provider error: {_error_text(event)}")
 
-    raise unparsed or ModelError("the stream ended before message_stop")
+    raise unparsed or ModelError("the stream ended before message_stop: the reply was cut off")
 
 
 def map_stop_reason(value: str | None) -> Literal["stop", "length", "toolUse", "error"]:
@@ -267,48 +273,42 @@ def map_stop_reason(value: str | None) -> Literal["stop", "length", "toolUse", "
 
 
 async def _start_block(event: dict[str, Any], reply: Reply) -> _Block:
-    """Take a place in the content. Text that the start brings along is a first delta."""
+    """Take the next place in the content. Text that the start brings along is a first delta."""
     path = "content_block_start.content_block"
     block = _object(event.get("content_block"), path)
     match block.get("type"):
         case "text":
             index = await reply.open_text()
-            first = _optional_text(block, "text", path)
-            if first:
+            if first := _optional_text(block, "text", path):
                 await reply.add_text(index, first)
             return _TextBlock(index)
         case "tool_use":
-            id, name = _text(block, "id", path), _text(block, "name", path)
             given = block.get("input")
-            return _ToolBlock(
-                index=await reply.open_tool_call(id, name),
-                input=_object({} if given is None else given, f"{path}.input"),
-            )
+            index = await reply.open_tool_call(_text(block, "id", path), _text(block, "name", path))
+            return _ToolBlock(index, _object({} if given is None else given, f"{path}.input"))
         case _:
             return None
 
 
 async def _grow_block(block: _Block, event: dict[str, Any], reply: Reply) -> None:
-    """Add what a delta brings. An empty one brings nothing, and is not told."""
+    """Add what a delta brings. An empty one brings nothing, and nothing is told."""
+    if block is None:
+        return
     path = "content_block_delta.delta"
     delta = _object(event.get("delta"), path)
-    match delta.get("type"), block:
-        case _, None:
-            return
-        case "text_delta", _TextBlock():
-            piece = _text(delta, "text", path)
-            if piece:
+    match delta.get("type"):
+        case "text_delta" if isinstance(block, _TextBlock):
+            if piece := _text(delta, "text", path):
                 await reply.add_text(block.index, piece)
-        case "input_json_delta", _ToolBlock():
-            # Collected and told, not parsed: most fragments are no JSON.
-            piece = _optional_text(delta, "partial_json", path) or ""
-            if piece:
+        case "input_json_delta" if isinstance(block, _ToolBlock):
+            # Collected and told, and not parsed: most fragments alone are no JSON.
+            if fragment := _optional_text(delta, "partial_json", path):
                 block.has_fragments = True
-                await reply.add_arguments(block.index, piece)
-        case ("text_delta" | "input_json_delta") as kind, _:
-            raise _invalid(f"{path}.type", f"one that fits its block, not {kind}")
+                await reply.add_arguments(block.index, fragment)
+        case ("text_delta" | "input_json_delta") as kind:
+            raise _invalid(f"{path}.type", f"one that its block can take, not {kind}")
         case _:
-            return  # citations and the like: about the text, not in it
+            pass  # citations and the like: about the text, not in it
 
 
 async def _end_block(block: _Block, reply: Reply) -> None:
@@ -316,7 +316,7 @@ async def _end_block(block: _Block, reply: Reply) -> None:
     if not isinstance(block, _ToolBlock):
         return
     if block.input and not block.has_fragments:
-        # Some servers that imitate this API send the arguments whole, at the start.
+        # Some servers that imitate this API send the arguments whole, in the block's start.
         await reply.add_arguments(block.index, json.dumps(block.input, ensure_ascii=False))
     await reply.end_tool_call(block.index)
 
@@ -328,13 +328,149 @@ async def _end_reply(stop_reason: str | None, explanation: str | None, reply: Re
     elif stop_reason is None:
         raise ModelError("the reply ended without a stop_reason")
     elif stop_reason in ("refusal", "sensitive"):
-        raise ModelError(explanation or f"the provider refused to answer ({stop_reason})")
+        raise ModelError(explanation or f"the provider refused to answer: {stop_reason}")
     else:
         raise ModelError(f"unknown stop_reason: {stop_reason}")
 
 
-# Whatever comes from outside is checked before it is used
+# The three jobs, joined by one HTTP request
 
+
+class AnthropicModel:
+    """A Model behind the Anthropic API, or behind any server that speaks its format.
+
+    The key is in the request's header and nowhere else: not in the repr, not in an error. A client
+    that is passed in stays the caller's to close, and keeps the timeouts it was given. Without one,
+    each request opens and closes its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        api_key: str,
+        model: str = DEFAULT_MODEL,
+        base_url: str = API_URL,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        client: httpx.AsyncClient | None = None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        self._api_key = api_key
+        self._model = model
+        self._url = base_url.rstrip("/") + "/v1/messages"
+        self._max_tokens = max_tokens
+        self._client = client
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(model={self._model!r})"
+
+    def stream(self, context: AgentContext, options: StreamOptions | None = None) -> ModelStream:
+        """Begin one reply. Whatever goes wrong, the network included, is an `error` event."""
+        signal = options.signal if options else None
+
+        async def answer(reply: Reply) -> None:
+            body = to_request_body(context, model=self._model, max_tokens=self._max_tokens)
+            try:
+                async with (
+                    self._post(body, signal) as response,
+                    aclosing(_read_bytes(response, signal)) as chunks,
+                    aclosing(decode_chunks(chunks)) as pieces,
+                    aclosing(read_sse_messages(pieces)) as messages,
+                ):
+                    await read_reply(messages, reply)
+                return
+            except Exception as error:
+                failure = sanitized_transport_error(error, self._api_key)
+            # Raised out here, the new error has no `__context__` that could hold the key.
+            raise failure from None
+
+        return reply_stream(
+            answer,
+            provider="anthropic",
+            model=self._model,
+            signal=signal,
+            clock=self._clock,
+        )
+
+    @asynccontextmanager
+    async def _post(
+        self, body: dict[str, Any], signal: AbortSignal | None
+    ) -> AsyncIterator[httpx.Response]:
+        """Send the request; yield the response once its status is known to be good."""
+        _check_key(self._api_key)
+        client = self._client or httpx.AsyncClient(timeout=DEFAULT_TIMEOUT)
+        try:
+            request = client.build_request(
+                "POST",
+                self._url,
+                headers={
+                    "Accept": "text/event-stream",
+                    "Anthropic-Version": API_VERSION,
+                    "Content-Type": "application/json",
+                    "X-Api-Key": self._api_key,
+                },
+                content=_to_json(body),
+                timeout=DEFAULT_TIMEOUT if client.timeout == _HTTPX_TIMEOUT else client.timeout,
+            )
+            response = await race(client.send(request, stream=True), signal)
+            try:
+                if not response.is_success:
+                    raise ModelError(await _http_error(response, signal))
+                yield response
+            finally:
+                await response.aclose()
+        finally:
+            if self._client is None:
+                await client.aclose()
+
+
+def _check_key(api_key: str) -> None:
+    """A key that can't stand in a header is said in words; httpx's own complaint would show it."""
+    if not re.fullmatch(r"[!-~]+", api_key):
+        raise ModelError(
+            "Invalid API key: it is empty, or holds white space, a newline or a character "
+            "that is not ASCII"
+        )
+
+
+def _to_json(body: dict[str, Any]) -> bytes:
+    """The body in UTF-8. Two surrogates that belong together are joined; a lone one is U+FFFD.
+
+    A model may write half of an emoji at the end of a delta. It is no reason to lose the
+    conversation, and the API refuses it.
+    """
+    text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+async def _read_bytes(
+    response: httpx.Response, signal: AbortSignal | None
+) -> AsyncGenerator[bytes, None]:
+    """The body, read by read. Each read is raced: a server that stalls doesn't hold an abort."""
+    async with aclosing(response.aiter_bytes()) as chunks:  # type: ignore[type-var]
+        while (chunk := await race(anext(chunks, None), signal)) is not None:
+            yield chunk
+
+
+async def _http_error(response: httpx.Response, signal: AbortSignal | None) -> str:
+    """The status, and what the body says about it: it is one JSON object, and no event stream."""
+    body = b""
+    with contextlib.suppress(httpx.HTTPError):  # the status is worth more than the body's end
+        async with aclosing(_read_bytes(response, signal)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) >= _ERROR_BODY_LIMIT:
+                    break
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        payload = json.loads(text)
+    except ValueError:
+        payload = None
+    detail = _error_text(payload) if isinstance(payload, dict) else text
+    return f"Provider returned HTTP {response.status_code}: {detail or response.reason_phrase}"
+
+
+# The unknown boundary: whatever comes from outside is checked before it is used
 
 _EVENTS = frozenset(
     {
@@ -350,20 +486,21 @@ _EVENTS = frozenset(
 
 
 def _read_event(message: SseMessage) -> tuple[str | None, dict[str, Any]]:
-    """The event's name and its payload; no name for one that is not handled, whose data is not read.
+    """An event's name and payload. None for one that is not handled, whose data is not even read.
 
-    Some proxies drop the `event:` lines. The payload repeats the name as its `type`.
+    Some proxies drop the `event:` lines; the payload repeats the name as its `type`.
     """
-    named = message.event != "message"
-    if named and message.event not in _EVENTS:
+    name: str | None = message.event
+    if name not in _EVENTS and name != "message":
         return None, {}
     try:
         payload = json.loads(message.data)
     except ValueError:
         payload = None
     if not isinstance(payload, dict):
-        raise ModelError(f"Invalid provider event: {message.event} is not a JSON object: {message.data}")
-    name = message.event if named else payload.get("type")
+        raise ModelError(f"Invalid provider event: {name} must be a JSON object: {message.data}")
+    if name == "message":
+        name = payload.get("type")
     return (name if name in _EVENTS else None), payload
 
 
@@ -432,123 +569,3 @@ def _optional_text(owner: dict[str, Any], key: str, path: str) -> str | None:
 
 def _invalid(path: str, rule: str) -> ModelError:
     return ModelError(f"Invalid provider event: {path} must be {rule}")
-
-
-# The three jobs joined by one HTTP request
-
-
-class AnthropicModel:
-    """A Model behind the Anthropic API, or behind any server that speaks its form.
-
-    The key is in the request's header and nowhere else: not in the repr, not in an error. A
-    `client` that is given stays open; without one each request opens and closes its own.
-    """
-
-    def __init__(
-        self,
-        *,
-        api_key: str,
-        model: str = DEFAULT_MODEL,
-        base_url: str = API_URL,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        client: httpx.AsyncClient | None = None,
-    ) -> None:
-        self._api_key = api_key
-        self._model = model
-        self._url = base_url.rstrip("/") + "/v1/messages"
-        self._max_tokens = max_tokens
-        self._client = client
-
-    def __repr__(self) -> str:
-        return f"AnthropicModel(model={self._model!r}, url={self._url!r})"
-
-    def stream(self, context: AgentContext, options: StreamOptions | None = None) -> ModelStream:
-        """Begin one reply. Whatever goes wrong, the network included, is an `error` event."""
-        signal = options.signal if options else None
-
-        async def answer(reply: Reply) -> None:
-            body = to_request_body(context, model=self._model, max_tokens=self._max_tokens)
-            try:
-                async with self._post(body, signal) as response:
-                    reads = _raced(response.aiter_bytes(), signal)
-                    await read_reply(read_sse_messages(decode_chunks(reads)), reply)
-            except Exception as error:
-                raise self._without_key(error) from None  # a chained error would show the key
-
-        return reply_stream(answer, provider="anthropic", model=self._model, signal=signal)
-
-    @asynccontextmanager
-    async def _post(
-        self, body: dict[str, Any], signal: AbortSignal | None
-    ) -> AsyncIterator[httpx.Response]:
-        """The response to `body`, closed on every way out. Raises ModelError if it is no success."""
-        if not _HEADER_VALUE.fullmatch(self._api_key):
-            raise ModelError(
-                "the API key is empty or has a space, a line break or a non-ASCII character in it"
-            )
-        client = self._client or httpx.AsyncClient(timeout=TIMEOUT)
-        try:
-            request = client.build_request(
-                "POST",
-                self._url,
-                headers={
-                    "accept": "text/event-stream",
-                    "anthropic-version": API_VERSION,
-                    "content-type": "application/json",
-                    "x-api-key": self._api_key,
-                },
-                # ASCII: half of a surrogate pair, which a model does write, survives in no other way.
-                content=json.dumps(body, allow_nan=False).encode("ascii"),
-            )
-            response = await race(client.send(request, stream=True), signal)
-            try:
-                if not response.is_success:
-                    raise ModelError(await _http_error(response, signal))
-                yield response
-            finally:
-                await response.aclose()
-        finally:
-            if client is not self._client:
-                await client.aclose()
-
-    def _without_key(self, error: Exception) -> Exception:
-        """The error as the user may see it."""
-        if isinstance(error, AbortError):
-            return error
-        what = str(error)
-        if not isinstance(error, ModelError):
-            what = f"{type(error).__name__}: {what}" if what else type(error).__name__
-            what = f"the request failed: {what}"
-        return ModelError(what.replace(self._api_key, "[redacted]") if self._api_key else what)
-
-
-_HEADER_VALUE = re.compile(r"[!-~]+")  # visible ASCII; httpx's own complaint would show the key
-
-
-async def _raced(reads: AsyncIterator[bytes], signal: AbortSignal | None) -> AsyncIterator[bytes]:
-    """The same reads, each raced against the signal: a server that stalls doesn't hold an abort."""
-    while True:
-        try:
-            read = await race(anext(reads), signal)
-        except StopAsyncIteration:
-            return
-        yield read
-
-
-async def _http_error(response: httpx.Response, signal: AbortSignal | None) -> str:
-    """The status, and what the body says about it: it is one JSON object, and no event stream."""
-    body = b""
-    try:
-        async for read in _raced(response.aiter_bytes(), signal):
-            body += read
-            if len(body) > 10_000:
-                break
-    except httpx.HTTPError:
-        pass  # the status is worth more than the rest of the body
-    text = body.decode("utf-8", errors="replace")
-    try:
-        payload = json.loads(text)
-    except ValueError:
-        payload = None
-    detail = _error_text(payload) if isinstance(payload, dict) else text.strip()
-    return f"HTTP {response.status_code}: {detail[:300] or response.reason_phrase}"

@@ -1,7 +1,7 @@
 """One reply of the Anthropic API as it stands on the wire, for running without a network.
 
-It is written by hand in the form the API uses. The model says "这个我算一下。" and calls `calc`; the text
-and the arguments each come in two pieces.
+It is written by hand in the form that the API uses. The model says a short sentence and calls
+`calc`; the sentence and the arguments come in two pieces each.
 """
 
 RECORDED_RESPONSE = """\
