@@ -68,16 +68,15 @@ async def reply_scene(size: int) -> None:
     """Scene 2: jobs 2 and 3, on a reply that arrives in chunks of `size` characters."""
     chunks = to_chunks(RECORDED_RESPONSE, size)
     print("\n== Scene 2: a recorded reply becomes model events\n")
-    print(f"The reply has {len(RECORDED_RESPONSE)} characters and comes in {len(chunks)} chunks.")
+    number = "1 chunk" if len(chunks) == 1 else f"{len(chunks)} chunks"
+    print(f"The reply has {len(RECORDED_RESPONSE)} characters and comes in {number}.")
     print(f"Chunk 1 begins with {chunks[0].decode()[:37]!r}.")
     print("Where a chunk ends says nothing about where an event ends: the reader keeps a buffer.\n")
     messages = read_sse_messages(decode_chunks(_reads(chunks)))
     async for event in to_stream_events(messages):
         if line := event_line(event):
             print(f"  {line}")
-    print(
-        '\nThe arguments came as {"expres and sion":"12*8"}: neither piece is JSON, the whole is.'
-    )
+    print("\nThe arguments came as '{\"expres' + 'sion\":\"12*8\"}': only together are they JSON.")
 
 
 def event_line(event: ModelEvent) -> str:
