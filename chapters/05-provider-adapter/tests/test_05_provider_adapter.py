@@ -478,7 +478,7 @@ def test_sse_invalid_field_and_unknown_finish_reason_are_named() -> None:
     """What the provider sends is unknown until a check has named it (step 5.3)."""
 
     def message_after(payload: object) -> AssistantMessage:
-        body = Body(sse(choice({"content": "正在"}), payload))
+        body = Body(sse(choice({"content": "正在"}), payload, choice({}, "stop")))
         last = run(tell(model_of(transport_to(body))))[-1]
         if not isinstance(last, ErrorEvent):
             fail(f"{json.dumps(payload)} must end in an `error` event, and it ended in {last!r}")

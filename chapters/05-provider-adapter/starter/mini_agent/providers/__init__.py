@@ -1,0 +1,1 @@
+"""One module for each wire format that the agent can speak."""
