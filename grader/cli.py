@@ -521,6 +521,86 @@ def export(chapter: str, directory: Path, parent: bool) -> int:
     return 0
 
 
+@cli.command()
+@click.argument("chapters", nargs=-1, metavar="[CHAPTER]...")
+@click.option("--only", multiple=True, metavar="KIND", help="Only claims of this kind; repeatable.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Run N at once (processors).")
+@click.option(
+    "--format", "form", type=click.Choice(_FORMATS), default="text", help="How to report (text)."
+)
+@click.option("--fail-fast", is_flag=True, help="Stop at the first claim that fails.")
+@_course_option
+def check(
+    chapters: tuple[str, ...],
+    only: tuple[str, ...],
+    jobs: int | None,
+    form: str,
+    fail_fast: bool,
+) -> int:
+    """Prove what the course claims: all chapters, or the ones named. For instructors.
+
+    \b
+    manifest   chapter.toml is well formed and names what exists
+    overlay    a solution holds what its chapter changes, and no copy
+    signature  starter and solution agree on public names
+    red        the starter is red as stated, and so after the first step
+    green      the solution passes, in random order, with two hash seeds
+    fault      each planted fault fails exactly the tests it lists
+    survivor   tests catch mutants (all of them with --only survivor)
+    prose      commands run, counts are true, names and links exist
+    demo       recorded output is what the program prints
+    notebook   each notebook runs, and its stored outputs are what it gives
+
+    \b
+    Examples:
+      grader check
+      grader check 05 --only fault --only red
+    """
+    from grader import check_report
+    from grader.check import check as prove
+    from grader.claims.claim import KINDS
+
+    course = _load()
+    chosen = [course.chapter(name) for name in chapters] or list(course.chapters)
+    for kind in only:
+        if kind not in KINDS:
+            raise GraderError(f"there is no kind `{kind}`; the kinds are {', '.join(KINDS)}")
+    with check_report.Progress() as progress:
+        claims = prove(
+            course,
+            chosen,
+            only=[kind for kind in KINDS if kind in only],
+            jobs=jobs,
+            fail_fast=fail_fast,
+            on_start=progress.start,
+            on_claim=progress.step,
+        )
+    if form == "json":
+        terminal.write(check_report.as_json(course, claims))
+    elif form == "junit":
+        terminal.write(check_report.as_junit(claims))
+    else:
+        style = terminal.style_for(sys.stdout)
+        terminal.write(check_report.text(course, chosen, claims, style))
+    return 0 if claims and all(claim.holds for claim in claims) else 1
+
+
+def problem_with(arguments: Sequence[str]) -> str:
+    """Why these words would be no command of the grader; "" if they are one. Nothing is run."""
+    try:
+        with cli.make_context("grader", list(arguments), resilient_parsing=True) as context:
+            name, command, rest = cli.resolve_command(
+                context, [*context._protected_args, *context.args]
+            )
+            if command is not None:
+                command.make_context(name, rest, parent=context)
+    except click.exceptions.Exit:
+        return ""
+    except click.UsageError as error:
+        return _lower(error.format_message())
+    return ""
+
+
 def _word(argument: object) -> str:
     from grader.report import quoted
 

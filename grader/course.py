@@ -374,7 +374,7 @@ def _problems_with_files(chapter: Chapter, manifest: Manifest) -> Iterator[str]:
         ("given_files", manifest.given_files),
     ):
         for name in files:
-            if not _plain_path(name) or not (chapter.solution / name).is_file():
+            if not plain_path(name) or not (chapter.solution / name).is_file():
                 yield f"{key}: missing file solutions/{chapter.slug}/{name}"
     for name in _twice(listed):
         yield f"teaching_files, given_files: `{name}` is listed twice"
@@ -447,7 +447,8 @@ def _problems_with_faults(chapter: Chapter, manifest: Manifest) -> Iterator[str]
                 yield f"faults[{at}].catches: there is no test `{catch.test}`"
 
 
-def _plain_path(name: str) -> bool:
+def plain_path(name: str) -> bool:
+    """Whether `name` is a relative path that stays below its folder."""
     return not name.startswith("/") and "\\" not in name and ".." not in name.split("/")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.checkpoint import copy_files, files_under, parent_files, target_files
-from grader.course import Chapter, Course, packaged_root
+from grader.course import Chapter, Course, packaged_root, plain_path
 from grader.errors import GraderError
 
 MARKER = ".grader.toml"
@@ -114,6 +114,8 @@ def open_practice(course: Course, directory: Path) -> Practice:
         raise _bad_marker(directory, _reason(error)) from None
     if origin not in ("starter", "target") or not isinstance(version, str):
         raise _bad_marker(directory, "`origin` or `course_version` is wrong")
+    if not all(map(plain_path, previous)):
+        raise _bad_marker(directory, "a path in `from` leads out of the directory")
     for chapter in course.chapters:
         if chapter.slug == slug:
             return Practice(directory, chapter, version, origin, previous)

@@ -85,14 +85,21 @@ def _step(
     count = f"{passed}/{len(tests)}"
     yield right(f"  {name}", style.good(count) if passed == len(tests) else count)
     if _all_not_started(tests) and not verbose:
-        yield f"    not started (NotImplementedError): {_tests(len(tests))}"
+        yield "    not started (NotImplementedError)"
         return
-    for test in tests:
+    for at, test in enumerate(tests):
         yield _test_line(test, style)
-        if test.outcome == "failed":
-            failure = test.failure or Failure("failed, and said nothing")
-            for line in _failure(failure, step, test.output, verbose):
-                yield f"          {line}" if line else ""
+        details = _details(test, step, verbose)
+        following = _details(tests[at + 1], step, verbose) if at + 1 < len(tests) else []
+        if details != following:  # what several tests in a row say is said once, under the last
+            yield from (f"          {line}" if line else "" for line in details)
+
+
+def _details(test: TestResult, step: Step | None, verbose: bool) -> list[str]:
+    if test.outcome != "failed":
+        return []
+    failure = test.failure or Failure("failed, and said nothing")
+    return list(_failure(failure, step, test.output, verbose))
 
 
 def _test_line(test: TestResult, style: Style) -> str:
@@ -189,7 +196,7 @@ def _next(graded: Graded) -> Iterator[str]:
         first = chapter.manifest.first_step
         yield "Red is where every chapter starts: nothing is broken."
         yield f"Read {_join(graded.directory, 'README.md')}. Step {first.step} comes first:"
-        yield f"  {first.text}"
+        yield from _wrapped(first.text, "  ")
         yield ""
         yield (
             f"hint: `{grader} hint {chapter.number} {first.step}`,"
@@ -198,7 +205,8 @@ def _next(graded: Graded) -> Iterator[str]:
     elif (test := _first_to_do(run)) is None:
         yield f"hint: `{grader} test {here} -v` shows more"
     elif test.step == _STRETCH:
-        yield f"hint: `{grader} test {here} --stretch -k {quoted(test.name)} -v` shows the traceback"
+        one = f"{grader} test {here} --stretch -k {quoted(test.name)}"
+        yield f"hint: `{one} -v` shows the traceback"
     else:
         retry = f"`{grader} test {here} --step {test.step}`"
         advice = f"hint: `{grader} hint {chapter.number} {test.step}`"
@@ -270,6 +278,21 @@ def _some(lines: Sequence[str], verbose: bool) -> Iterator[str]:
 
 def _first_line(message: str) -> str:
     return visible(message).strip("\n").split("\n")[0]
+
+
+def _wrapped(paragraph: str, indent: str) -> list[str]:
+    """Lines of text, broken where they are long; an indented line is code and stays whole."""
+    lines: list[str] = []
+    for line in paragraph.split("\n"):
+        room = 90 - len(indent)
+        if columns(line) <= room or line[:1].isspace():
+            lines.append(f"{indent}{line}" if line else "")
+            continue
+        import textwrap
+
+        broken = textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False)
+        lines += [f"{indent}{part}" for part in broken]
+    return lines
 
 
 def _tests(count: int) -> str:
@@ -344,23 +367,23 @@ def as_junit(graded: Graded) -> str:
     values += [("warning", warning) for warning in graded.warnings]
     values += [("note", note) for note in run.notes]
     for name, value in values:
-        xml.SubElement(properties, "property", name=name, value=_in_xml(value))
+        xml.SubElement(properties, "property", name=name, value=in_xml(value))
     for test in run.tests:
         case = xml.SubElement(
             suite,
             "testcase",
             classname=f"{chapter.slug}.{test.step}",
-            name=_in_xml(test.title),
+            name=in_xml(test.title),
             time=f"{test.seconds:.3f}",
         )
         if test.outcome == "failed":
             failure = test.failure or Failure("failed, and said nothing")
-            told = xml.SubElement(case, "failure", message=_in_xml(_first_line(failure.message)))
-            told.text = _in_xml("\n\n".join(filter(None, (failure.message, failure.traceback))))
+            told = xml.SubElement(case, "failure", message=in_xml(_first_line(failure.message)))
+            told.text = in_xml("\n\n".join(filter(None, (failure.message, failure.traceback))))
         elif test.outcome == "not run":
-            xml.SubElement(case, "error", message=_in_xml(run.cause or "not run"))
+            xml.SubElement(case, "error", message=in_xml(run.cause or "not run"))
         if test.output:
-            xml.SubElement(case, "system-out").text = _in_xml(test.output)
+            xml.SubElement(case, "system-out").text = in_xml(test.output)
     if not run.trusted:
         case = xml.SubElement(suite, "testcase", classname=chapter.slug, name="the run is trusted")
         xml.SubElement(case, "error", message="something changed how tests report")
@@ -372,7 +395,7 @@ def as_junit(graded: Graded) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ascii_body}\n'
 
 
-def _in_xml(value: str) -> str:
+def in_xml(value: str) -> str:
     """XML has no form for control characters, surrogates and U+FFFE: they are spelled out."""
     return re.sub(
         r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]",
@@ -408,7 +431,7 @@ def checkpoint(course: Course, chapter: Chapter, style: Style) -> str:
     lines = [
         style.strong(f"Checkpoint {number} · {manifest.title}"),
         *([] if course.packaged else [f"course: {course.root}"]),
-        manifest.summary,
+        *_wrapped(manifest.summary, ""),
         "",
         f"  mode            {manifest.mode}, about {manifest.minutes} minutes",
         f"  parent          {f'{parent.slug}, finished' if parent else 'nothing: it is the first'}",
@@ -416,7 +439,8 @@ def checkpoint(course: Course, chapter: Chapter, style: Style) -> str:
         *_listed("teaching files", manifest.teaching_files),
         *_listed("given files", manifest.given_files),
         f"  first red       {_tests(focused)} {red.outcome}: {red.message}",
-        f"  first step      {manifest.first_step.step}: {manifest.first_step.text}",
+        f"  first step      {manifest.first_step.step}",
+        *_wrapped(manifest.first_step.text, " " * 18),
         "",
         "  steps",
     ]
@@ -447,7 +471,7 @@ def _listed(name: str, values: Sequence[str]) -> Iterator[str]:
 def hint(course: Course, chapter: Chapter, step: Step, level: int) -> str:
     total = len(step.hints)
     lines = [f"Step {step.id} · {step.title}: hint {level} of {total}", ""]
-    lines += [f"  {line}" for line in step.hints[level - 1].strip("\n").split("\n")]
+    lines += _wrapped(step.hints[level - 1].strip("\n"), "  ")
     command = f"{course.command} hint {chapter.number} {step.id} --level {level + 1}"
     more = f"more: `{command}`" if level < total else "that was the last one"
     lines += ["", f'read: "{step.section}"', more]

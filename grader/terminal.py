@@ -6,7 +6,7 @@ import sys
 import unicodedata
 from typing import TextIO
 
-WIDTH = 66
+WIDTH = 67
 
 _PLAIN = str.maketrans(
     {"·": "-", "…": "...", "→": "->", "×": "x", "✓": "ok", "—": "-", "–": "-", "’": "'"}
