@@ -48,7 +48,9 @@ class Run:
     seconds: float
     cause: str | None = None  # why tests were not run, said once
     trusted: bool = True  # False: a canary or the record channel was tampered with
-    protections: tuple[str, ...] = ()  # what the system could enforce: "no network", "memory limit", …
+    protections: tuple[
+        str, ...
+    ] = ()  # what the system could enforce: "no network", "memory limit", …
     notes: tuple[str, ...] = ()  # for example: an edited copy of a test file was not used
 
     @property

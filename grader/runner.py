@@ -30,9 +30,9 @@ from grader.results import Failure, Outcome, Run, TestResult
 
 _WORKER = Path(__file__).with_name("worker.py")
 _CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
+_WRITERS_ARE_KNOWN = hasattr(socket, "SO_PASSCRED") and hasattr(socket, "SCM_CREDENTIALS")
 _RECORD_BYTES = 64 << 20  # of all records of a worker; more is no honest run
 _PRELOAD = ("pytest", "httpx", "anyio", "jsonschema", "hypothesis")
-_SHADOWING = 200  # characters of a learner's text that a note quotes
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,14 @@ class Warm:
         self._ready()
         if self._supervisor is not None:
             try:
-                return self._supervisor.launch(job, output)
-            except OSError:  # it was killed; by learner code, for all we know
-                self._supervisor.close()
-                self._supervisor = _Supervisor(self._command("--serve"))
-                return self._supervisor.launch(job, output)
+                if self._supervisor.usable:
+                    return self._supervisor.launch(job, output)
+            except OSError:
+                pass
+            # It was killed, or interrupted in the middle of a word.
+            self._supervisor.close()
+            self._supervisor = _Supervisor(self._command("--serve"))
+            return self._supervisor.launch(job, output)
         assert self._spare is not None
         worker, self._spare = self._spare, None
         worker.launch(job, output)
@@ -156,7 +159,7 @@ def run_tests(
     directory: Path,
     expected: Sequence[Expected],
     *,
-    limits: Limits = Limits(),  # noqa: B008  (frozen)
+    limits: Limits = Limits(),
     on_result: Callable[[TestResult], None] | None = None,
     warm: Warm | None = None,
     hash_seed: int | None = None,
@@ -249,8 +252,12 @@ class _Grading:
             except _Stopped as reason:
                 stopped = reason
             still = [k for k in left if k not in self.results]
-            self._note_cause(stopped, still)
-            if stopped.final or not stopped.trusted or len(still) == len(left):
+            if not stopped.trusted:
+                self.trusted, self.cause = False, stopped.cause
+                break
+            if stopped.final or len(still) == len(left):
+                if still and self.cause is None:
+                    self.cause = stopped.cause
                 break
             left = still
         self._look_around()
@@ -297,19 +304,12 @@ class _Grading:
         output = _Output(marker, self.limits.output_bytes)
         process = self.warm._launch(job, output)
         listener = _Listener(self, process, output, nonce, canary, files, work, left)
-        died = True
         try:
             listener.listen()
-            died = False
-        except _Stopped:
-            died = False
-            raise
         except _Died:
-            status = process.stop(died=True)
-            listener.blame(_how_it_ended(status))
+            listener.blame(_how_it_ended(process.stop(died=True)))
         finally:
-            if not died:
-                process.stop(died=False)
+            process.stop(died=False)
             output.close()
             self.protections = listener.protections or self.protections
             self.warm._refill()
@@ -345,13 +345,6 @@ class _Grading:
         self.results[k] = result
         if self.tell is not None:
             self.tell(result)
-
-    def _note_cause(self, stopped: _Stopped, still: list[int]) -> None:
-        if not stopped.trusted:
-            self.trusted = False
-            self.cause = stopped.cause
-        elif still and self.cause is None:
-            self.cause = stopped.cause
 
     def _look_around(self) -> None:
         for file, source in self.sources.items():
@@ -916,6 +909,7 @@ class _Supervisor:
 
     def __init__(self, command: _Command) -> None:
         self._control, theirs = socket.socketpair()
+        self._busy = False
         with theirs:
             self._process = command.popen(
                 theirs.fileno(),
@@ -929,29 +923,39 @@ class _Supervisor:
     def launch(self, job: dict[str, Any], output: _Output) -> "_Forked":
         body = json.dumps(job).encode()
         records, their_records = socket.socketpair()
+        if _WRITERS_ARE_KNOWN:  # before the first byte: one sent earlier carries no writer
+            records.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         printed, their_output = socket.socketpair()
         with their_records, their_output:
+            self._busy = True
             socket.send_fds(
                 self._control,
                 [struct.pack("!cI", b"R", len(body))],
                 [their_records.fileno(), their_output.fileno()],
             )
             self._control.sendall(body)
-            pid = self.reply()
+            pid = self._reply()
         return _Forked(self, pid, records, printed, output)
 
     def ask(self, kind: bytes) -> int:
         """Have the running child ended. Returns its exit status."""
+        self._busy = True
         self._control.sendall(struct.pack("!cI", kind, 0))
-        return self.reply()
+        return self._reply()
 
-    def reply(self) -> int:
+    @property
+    def usable(self) -> bool:
+        """It lives, and no answer of it is outstanding."""
+        return not self._busy and self._process.poll() is None
+
+    def _reply(self) -> int:
         answer = b""
         while len(answer) < 4:
             piece = self._control.recv(4 - len(answer))
             if not piece:
                 raise ConnectionResetError("the supervisor is gone")
             answer += piece
+        self._busy = False
         return int(struct.unpack("!i", answer)[0])
 
     def close(self) -> None:
@@ -1007,9 +1011,8 @@ class _Forked(_Process):
 
 def _receiver(records: socket.socket, pid: int) -> Callable[[], bytes]:
     """Reads records. On Linux the kernel says which process wrote each piece; a stranger's is refused."""
-    if not hasattr(socket, "SO_PASSCRED") or not hasattr(socket, "SCM_CREDENTIALS"):
+    if not _WRITERS_ARE_KNOWN:
         return lambda: records.recv(1 << 16)
-    records.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     room = socket.CMSG_SPACE(struct.calcsize("3i"))
 
     def receive() -> bytes:

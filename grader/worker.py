@@ -64,7 +64,7 @@ class Reporter:
         quote = json.encoder.encode_basestring_ascii
         pack = struct.Struct("!I").pack
         out = os.dup(1)
-        put, size, text, kind = os.write, len, str, type
+        put, size, text = os.write, len, str
         mine, whoami, leave = os.getpid(), os.getpid, os._exit
 
         def send(record: str, **fields: str | int) -> None:
@@ -73,7 +73,7 @@ class Reporter:
             fields["record"] = record
             fields["nonce"] = nonce
             body = ",".join(
-                f"{quote(name)}:{quote(value) if kind(value) is text else int(value)}"
+                f"{quote(name)}:{quote(value) if isinstance(value, text) else int(value)}"
                 for name, value in fields.items()
             )
             frame = f"{{{body}}}".encode("ascii")
@@ -106,7 +106,7 @@ class _FreshLoader(importlib.machinery.SourceFileLoader):
 
     def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> types.CodeType:  # type: ignore[override]
         try:
-            return super().source_to_code(data, path, _optimize=_optimize)  # type: ignore[call-arg,no-any-return]
+            return super().source_to_code(data, path, _optimize=_optimize)
         except SyntaxError as error:
             if not error.filename or error.filename == "<unknown>":
                 error.filename = str(path)
@@ -469,7 +469,7 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
             send("start", test=item.stash[key])
             arm()
             try:
-                return (yield)  # type: ignore[misc]
+                return (yield)
             finally:
                 rest()
                 mark()
