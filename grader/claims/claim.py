@@ -3,13 +3,15 @@
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from grader import checkpoint
 from grader.course import Chapter, Course, Edit, Fault
+from grader.results import Run, TestResult
+from grader.runner import Expected, Limits
 
 Kind: TypeAlias = Literal[
     "manifest",
@@ -58,16 +60,31 @@ class Job:
     prove: Callable[[], Iterable[Claim]]
 
 
+class RunTests(Protocol):
+    """Grades a directory: `runner.run_tests`, with a warm worker where the run allows it."""
+
+    def __call__(
+        self,
+        directory: Path,
+        expected: Sequence[Expected],
+        *,
+        hash_seed: int | None = None,
+        limits: Limits | None = None,
+        on_result: Callable[[TestResult], None] | None = None,
+    ) -> Run: ...
+
+
 class Workspace:
     """One chapter under proof: its course, and scratch copies of its checkpoints.
 
     Copies are made once and not changed: `edited()` gives a private copy to change.
     """
 
-    def __init__(self, course: Course, chapter: Chapter, scratch: Path) -> None:
+    def __init__(self, course: Course, chapter: Chapter, scratch: Path, run: "RunTests") -> None:
         self.course = course
         self.chapter = chapter
         self.scratch = scratch
+        self.run = run
         self._lock = threading.Lock()
 
     @property
@@ -76,18 +93,26 @@ class Workspace:
 
     def target(self) -> Path:
         """target(N)."""
-        return self._made("target", lambda at: checkpoint.compose_target(self.course, self.chapter, at))
+
+        def make(at: Path) -> None:
+            checkpoint.compose_target(self.course, self.chapter, at)
+
+        return self._made("target", make)
 
     def parent(self) -> Path:
         """parent(N)."""
-        return self._made("parent", lambda at: checkpoint.compose_parent(self.course, self.chapter, at))
+
+        def make(at: Path) -> None:
+            checkpoint.compose_parent(self.course, self.chapter, at)
+
+        return self._made("parent", make)
 
     def starter(self) -> Path:
         """What a learner begins with: parent(N) and the starter over it."""
 
         def make(at: Path) -> None:
             checkpoint.compose_parent(self.course, self.chapter, at)
-            shutil.copytree(self.chapter.starter, at, dirs_exist_ok=True)
+            checkpoint.copy_files(checkpoint.files_under(self.chapter.starter), at)
 
         return self._made("starter", make)
 

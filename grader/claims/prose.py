@@ -18,10 +18,11 @@ from grader.prose import Fence, Readme, read
 
 _STEP_BOX = re.compile(r"^>\s*\*\*Step (?P<id>\d+\.\d+)\b")
 _COUNT = re.compile(r"(?<![\w./-])(?P<done>\d+)/(?P<of>\d+)(?![\w./-])")
-_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen twenty"
-).split()
+_WORDS = [
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+    *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),
+    *("nineteen", "twenty"),
+]
 _FOCUSED = re.compile(r"\b(?P<count>\d+|" + "|".join(_WORDS) + r") focused tests\b", re.IGNORECASE)
 _CALL = re.compile(r"^(?:\w+\.)*(?P<name>\w+)\(\)$")
 _FILE = re.compile(r"^(?:[\w.-]+/)+[\w.-]+\.(?:py|toml|txt|md|ipynb)$")
@@ -46,10 +47,10 @@ def written_claims(space: Workspace) -> Iterator[Claim]:
         "quotes": ("every block quoted from a file is a part of it", _quotes(space, readme)),
         "commands": ("every `grader` command quoted is one", _commands(readme)),
     }
-    for id, (claim, problems) in checks.items():
+    for part, (claim, problems) in checks.items():
         found = list(problems)
         yield Claim(
-            id=f"{space.number}.prose.{id}",
+            id=f"{space.number}.prose.{part}",
             kind="prose",
             claim=claim,
             holds=not found,
@@ -83,8 +84,8 @@ def _counts(space: Workspace, readme: Readme) -> Iterator[tuple[int, str]]:
             if (int(word) if word.isdigit() else _WORDS.index(word)) != total:
                 yield line, f"`{count[0]}`: there are {total}"
     boxes = {m["id"] for _, text in readme.lines if (m := _STEP_BOX.match(text))}
-    for id in expected.keys() - boxes:
-        yield 1, f"no box treats step {id}"
+    for step in sorted(expected.keys() - boxes):
+        yield 1, f"no box treats step {step}"
 
 
 def _links(space: Workspace, readme: Readme) -> Iterator[tuple[int, str]]:
@@ -177,12 +178,13 @@ def run_shell(script: str, directory: Path, course: Path) -> tuple[int | str, st
 
     Returns the exit code, or a sentence when it ran out of time, and what was printed.
     """
-    bin = directory / ".bin"
-    bin.mkdir()
-    _shim(bin, [sys.executable, "-m", "grader", "--course", str(course)])
+    shims = directory / ".bin"
+    shims.mkdir()
+    _shim(shims, [sys.executable, "-m", "grader", "--course", str(course)])
     work = directory / "work"
     work.mkdir()
-    path = os.pathsep.join([str(bin), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    folders = (str(shims), str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    path = os.pathsep.join(folders)
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -216,12 +218,12 @@ def _kill(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def _shim(bin: Path, command: list[str]) -> None:
+def _shim(shims: Path, command: list[str]) -> None:
     if os.name == "nt":
-        (bin / "grader.cmd").write_text(f"@{subprocess.list2cmdline(command)} %*\r\n")
+        (shims / "grader.cmd").write_text(f"@{subprocess.list2cmdline(command)} %*\r\n")
         return
-    shim = bin / "grader"
-    shim.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+    shim = shims / "grader"
+    shim.write_text(f'#!/shims/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
     shim.chmod(0o755)
 
 

@@ -5,18 +5,22 @@ tool (mutmut's operators, through libcst), everywhere else: a line that no test 
 as a survivor. Texts are left alone, since no test should pin the wording of a message.
 """
 
+import dataclasses
 import difflib
 import functools
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.claims.claim import Claim, Job, Workspace
+from grader.results import TestResult
+from grader.runner import Limits, expected_focused, expected_stretch
 
 if TYPE_CHECKING:
     import libcst
 
+_LIMITS = Limits(test_seconds=3.0, run_seconds=20.0)  # a mutant that hangs is caught
 SAMPLE = 20  # mutants of a chapter in a plain check; evenly spread, always the same
 
 
@@ -30,8 +34,99 @@ class Mutant:
     code: str
 
 
+def jobs(space: Workspace, *, full: bool) -> Iterator[Job]:
+    """One job: all mutants of the chapter if `full`, else the fixed sample."""
+    yield Job(space.number, "survivor", functools.partial(survivor_claims, space, full))
+
+
+def survivor_claims(space: Workspace, full: bool) -> Iterator[Claim]:
+    """The tests catch at least the share of mutants that the manifest states."""
+    wanted = space.chapter.manifest.mutants
+    try:
+        mutants = mutants_of(space)
+    except ImportError as error:
+        yield _claim(
+            space,
+            "score",
+            "mutants of the teaching files are caught",
+            f"mutants cannot be made: {error}",
+            "install the extra: `python -m pip install 'streaming-agent-workbook[check]'`",
+        )
+        return
+    keys = {mutant.key for mutant in mutants}
+    idle = [key for key in wanted.excluded if key not in keys]
+    yield _claim(
+        space,
+        "excluded",
+        "every excluded mutant exists",
+        "; ".join(f"there is no `{key}`" for key in idle),
+        "remove the entry: the line that it spoke of is gone",
+        idle[0] if idle else "",
+    )
+    counted = [mutant for mutant in mutants if mutant.key not in wanted.excluded]
+    tried = counted if full else sample(counted)
+    alive = [mutant for mutant in tried if survives(space, mutant)]
+    score = 1 - len(alive) / len(tried) if tried else 1.0
+    claim = _claim(
+        space,
+        "score",
+        f"at least {wanted.minimum:.0%} of the mutants of the teaching files are caught",
+        ""
+        if score >= wanted.minimum
+        else f"{score:.0%} of {len(tried)} are; these are not:\n"
+        + "\n".join(f"  line {mutant.line} of {mutant.key}" for mutant in alive),
+        "sharpen a test, or exclude an equivalent mutant in [mutants.excluded] with its reason",
+    )
+    caught = len(tried) - len(alive)
+    facts: dict[str, float] = {"caught": caught, "of": len(tried), "all": len(counted)}
+    yield dataclasses.replace(claim, facts=facts)
+
+
+def survives(space: Workspace, mutant: Mutant) -> bool:
+    """No focused test fails on the mutant, and no stretch test either."""
+    directory = space.edited(space.target(), [])
+    (directory / mutant.file).write_text(mutant.code, encoding="utf-8", newline="")
+    try:
+        for expected in (expected_focused(space.chapter), expected_stretch(space.chapter)):
+            if (
+                expected
+                and not space.run(
+                    directory, expected, limits=_LIMITS, on_result=_stop_at_failure
+                ).green
+            ):
+                return False
+        return True
+    except _FailureSeen:
+        return False
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class _FailureSeen(Exception):
+    """One failure is enough."""
+
+
+def _stop_at_failure(result: TestResult) -> None:
+    if result.outcome != "passed":
+        raise _FailureSeen
+
+
+def _claim(
+    space: Workspace, id: str, text: str, found: str, todo: str, needle: str = "[mutants]"
+) -> Claim:
+    return Claim(
+        id=f"{space.number}.survivor.{id}",
+        kind="survivor",
+        claim=text,
+        holds=not found,
+        where=space.where(space.manifest_file, needle),
+        found=found,
+        todo=todo,
+    )
+
+
 def mutants_of(space: Workspace) -> list[Mutant]:
-    """All mutants of the chapter's teaching files, in order, on the lines that the chapter writes."""
+    """All mutants of the lines that the chapter writes in its teaching files, in order."""
     found: list[Mutant] = []
     for name in space.chapter.manifest.teaching_files:
         if name.endswith(".py"):
@@ -70,7 +165,9 @@ def mutate(file: str, code: str) -> Iterator[Mutant]:
         node = mutation.original_node
         if id(node) in texts or _is_idle(node, mutation.mutated_node):
             continue
-        changed = module.deep_replace(node, mutation.mutated_node)  # type: ignore[arg-type]
+        changed = libcst.ensure_type(
+            module.deep_replace(node, mutation.mutated_node), libcst.Module
+        )
         if changed.code in seen or changed.code == code:
             continue
         seen.add(changed.code)
@@ -100,7 +197,7 @@ def _is_idle(old: "libcst.CSTNode", new: "libcst.CSTNode") -> bool:
 
 
 def _text_nodes(module: "libcst.Module") -> set[int]:
-    """The ids of all nodes inside a `raise` or a formatted string: they make up what a user reads."""
+    """The ids of all nodes in a `raise` or a formatted string, which make up what a user reads."""
     import libcst
 
     found: set[int] = set()

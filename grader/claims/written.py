@@ -80,9 +80,7 @@ def overlay_claims(space: Workspace) -> Iterator[Claim]:
         found=", ".join(f"`{file}` is not, or differs from the solution" for file in wrong),
         todo="copy the solution's file into the starter, or move it to teaching_files",
     )
-    stray = sorted(
-        file for file, _ in _files(chapter.starter) if file not in solution
-    )
+    stray = sorted(file for file, _ in _files(chapter.starter) if file not in solution)
     yield Claim(
         id=f"{space.number}.overlay.starter",
         kind="overlay",
@@ -126,7 +124,8 @@ def signature_claims(space: Workspace) -> Iterator[Claim]:
     idle = sorted(
         entry
         for entry in manifest.learner_adds
-        if entry not in added and not any(name.startswith(f"{entry}.") for name in added)
+        if entry not in added
+        and not any(name.startswith(f"{entry}.") for name in added)
         and not _changes_signature(entry, before, target)
     )
     yield Claim(
@@ -203,4 +202,3 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
 
 def _same(one: Path, other: Path) -> bool:
     return one.is_file() and other.is_file() and one.read_bytes() == other.read_bytes()
-
