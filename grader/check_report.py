@@ -64,7 +64,7 @@ def _folded(label: str, found: str) -> Iterator[str]:
 
 
 def as_json(course: Course, claims: Sequence[Claim]) -> str:
-    """{"course", "claims", "failed", "results": [{"id", "kind", "chapter", "claim", "holds", …}]}."""
+    """The same in ASCII: {"course", "claims", "failed", "results": [{"id", "holds", "found", …}]}."""
     results = [
         {
             "id": claim.id,

@@ -1,8 +1,8 @@
 """Tell a learner which known mistake their failures look like: exactly like, or nothing is said.
 
-Every planted fault of a chapter has a signature: which focused tests fail, and with what. A learner's
-run that has the same one gets the fault's `misconception`. A wrong guess is worse than none, so
-a candidate is planted and run, and its failures must be the learner's, value for value.
+Every planted fault of a chapter has a signature: which focused tests fail, and with what. A run
+that has the same one gets the fault's `misconception`. A wrong guess is worse than none, so a
+candidate is planted and run, and its failures must be the learner's, value for value.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Read a chapter's README: headings, fences, links and quoted names. It knows Markdown, no course."""
+"""Read a README: its headings, fences, links and code spans. It knows Markdown and no course."""
 
 import re
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from grader.checkpoint import files_under
 from grader.claims.claim import Claim, Job, Workspace
 from grader.course import manifest_problems
 
@@ -40,7 +41,7 @@ def manifest_claims(space: Workspace) -> Iterator[Claim]:
 def overlay_claims(space: Workspace) -> Iterator[Claim]:
     """The solution holds exactly the listed files, and none that its parent already has."""
     chapter, manifest = space.chapter, space.chapter.manifest
-    solution = {file: path for file, path in _files(chapter.solution)}
+    solution = files_under(chapter.solution)
     listed = [*manifest.teaching_files, *manifest.given_files]
     unlisted = sorted(set(solution) - set(listed))
     absent = sorted(set(listed) - set(solution))
@@ -80,7 +81,7 @@ def overlay_claims(space: Workspace) -> Iterator[Claim]:
         found=", ".join(f"`{file}` is not, or differs from the solution" for file in wrong),
         todo="copy the solution's file into the starter, or move it to teaching_files",
     )
-    stray = sorted(file for file, _ in _files(chapter.starter) if file not in solution)
+    stray = sorted(files_under(chapter.starter).keys() - solution.keys())
     yield Claim(
         id=f"{space.number}.overlay.starter",
         kind="overlay",
@@ -192,12 +193,6 @@ def _changes_signature(entry: str, before: Path, target: Path) -> bool:
     if not name or not (before / file).is_file() or not (target / file).is_file():
         return False
     return public_names(before / file).get(name) != public_names(target / file).get(name)
-
-
-def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            yield path.relative_to(root).as_posix(), path
 
 
 def _same(one: Path, other: Path) -> bool:
