@@ -1,0 +1,359 @@
+"""Stretch tests of chapter 08: what happens to files that live for years on real machines."""
+
+import errno
+import os
+import string
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grader.testing import assert_same, fail
+from mini_agent.main import Repl
+from mini_agent.provider_adapter import ProviderModel
+from mini_agent.providers.openai_compatible import OpenAICompatibleTransport
+from mini_agent.session import Session, list_sessions, read_content
+from mini_agent.session_lines import SessionError, SessionHeader, message_of, to_line
+from mini_agent.tools import ToolRegistry
+from mini_agent.types import (
+    AgentMessage,
+    AssistantMessage,
+    TextContent,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+
+HEADER = SessionHeader(1, "20261130-120000-0badcafe", "2026-11-30T12:00:00.250Z", "/家/me")
+ASKED = UserMessage((TextContent("读取 README.md"),), 1)
+CALLED = AssistantMessage(
+    (ToolCall("call-1", "read", {"path": "README.md"}, '{"path":"README.md"}'),), "toolUse"
+)
+READ = ToolResultMessage("call-1", "read", (TextContent("# Project 😀\n"),), False, 3)
+WHOLE = b"".join(map(to_line, (HEADER, ASKED, CALLED, READ)))
+
+
+def refused(action: Callable[[], object], *parts: str) -> None:
+    """`action` raises a SessionError whose text has all `parts`."""
+    try:
+        action()
+    except SessionError as error:
+        missing = [part for part in parts if part not in str(error)]
+        assert_same(missing, [], because=f"the error says what is wrong: {error}")
+    else:
+        fail(f"this must be refused with a SessionError that says {' and '.join(parts)}")
+
+
+# Any message
+
+
+def characters() -> st.SearchStrategy[str]:
+    """Any text, halves of surrogate pairs included."""
+    return st.text(st.characters(exclude_categories=()), max_size=12)
+
+
+def as_utf16(value: str) -> str:
+    """The text with two halves of a pair that stand together read as their one character.
+
+    JSON's escapes can't tell them apart, and a provider that sends the halves means the character.
+    """
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+texts = characters().map(as_utf16)
+counts = st.integers(0, 10**12)
+arguments = st.dictionaries(
+    texts,
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | texts,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+        max_leaves=5,
+    ),
+    max_size=3,
+)
+text_blocks = st.builds(TextContent, texts)
+blocks = text_blocks | st.builds(ToolCall, texts, texts, st.none() | arguments, st.none() | texts)
+usages = st.builds(Usage, counts, counts, counts, counts, counts)
+messages: st.SearchStrategy[AgentMessage] = st.one_of(
+    st.builds(UserMessage, st.lists(text_blocks, max_size=3).map(tuple), st.integers()),
+    st.builds(
+        AssistantMessage,
+        st.lists(blocks, max_size=3).map(tuple),
+        st.sampled_from(["stop", "length", "toolUse", "error", "aborted"]),
+        texts,
+        texts,
+        usages,
+        st.integers(),
+        st.none() | texts,
+    ),
+    st.builds(
+        ToolResultMessage,
+        texts,
+        texts,
+        st.lists(text_blocks, max_size=3).map(tuple),
+        st.booleans(),
+        st.integers(),
+    ),
+)
+
+
+@settings(deadline=None, max_examples=300, database=None)
+@given(messages)
+def test_any_message_comes_back_exactly(message: AgentMessage) -> None:
+    """Whatever a message holds, its line gives back the same message."""
+    line = to_line(message)
+
+    assert_same(line.count(b"\n"), 1, because="a record is one line")
+    line.decode()  # valid UTF-8
+    assert_same(message_of(line, 2), message, because="reading a line undoes writing it")
+
+
+@settings(deadline=None, max_examples=200, database=None)
+@given(messages, st.binary(max_size=6), st.integers(0, 400))
+def test_any_damage_is_an_error_or_a_message(message: AgentMessage, junk: bytes, at: int) -> None:
+    """Bytes put anywhere into a line make a SessionError or a right message, nothing else."""
+    line = to_line(message)
+    damaged = line[: at % len(line)] + junk + line[at % len(line) :]
+    try:
+        read = message_of(damaged, 2)
+    except SessionError as error:
+        assert_same("line 2" in str(error), True, because=f"an error names its line: {error}")
+    else:
+        assert_same(message_of(to_line(read), 2), read, because="what is read is a right message")
+
+
+def test_a_key_order_of_another_writer_is_read() -> None:
+    """JSON objects have no order: another program may write the fields in its own."""
+    line = '{"timestamp": 1, "content": [{"text": "读取", "type": "text"}], "role": "user"}\r\n'
+
+    assert_same(
+        message_of(line.encode(), 2),
+        UserMessage((TextContent("读取"),), 1),
+        because="order and blanks of a JSON object mean nothing",
+    )
+
+
+def test_numbers_and_nesting_beyond_measure_are_errors() -> None:
+    """A line that Python's parser gives up on is a broken line, not a crash."""
+    for text in (
+        '{"role":' + "[" * 100_000,
+        '{"timestamp":' + "9" * 5_000 + "}",
+        '{"role":"\x00"}',
+    ):
+        refused(lambda text=text: message_of(text.encode(), 9), "line 9")  # type: ignore[misc]
+    deep: dict[str, object] = {}
+    for _ in range(100_000):
+        deep = {"": deep}
+    refused(lambda: to_line(AssistantMessage((ToolCall("c", "t", deep),), "toolUse")), "JSON")
+
+
+# A file
+
+
+def test_every_cut_is_resumed_and_written_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut at every byte, a session goes on: whole lines stay, the next one is a line of its own."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # 500 files: the disk is not the subject
+    path = tmp_path / f"{HEADER.id}.jsonl"
+    ends = [at + 1 for at, byte in enumerate(WHOLE) if byte == 0x0A]
+    for cut in range(len(WHOLE) + 1):
+        path.write_bytes(WHOLE[:cut])
+        if cut < ends[0] - 1:
+            refused(lambda: Session.resume(path), path.name)
+            assert_same(path.read_bytes(), WHOLE[:cut], because="a refused file stays as it was")
+            continue
+        with Session.resume(path) as session:
+            session.append(ASKED)
+        kept = max(end for end in ends if end - 1 <= cut)
+        assert_same(
+            path.read_bytes(), WHOLE[:kept] + to_line(ASKED), because=f"cut after byte {cut}"
+        )
+
+
+def test_two_writers_at_once_are_refused(tmp_path: Path) -> None:
+    """A session that is open for writing can't be resumed; once it is closed it can."""
+    first = Session.create(tmp_path, "/")
+    first.append(ASKED)
+    refused(lambda: Session.resume(first.path), first.path.name, "open already")
+    first.append(READ)
+    first.close()
+    with Session.resume(first.path) as second:
+        assert_same(second.messages, (ASKED, READ), because="the first writer lost nothing")
+        refused(lambda: Session.resume(first.path), "open already")
+    Session.resume(first.path).close()
+
+
+def test_a_line_that_is_being_written_is_not_torn(tmp_path: Path) -> None:
+    """Who doesn't hold the lock cuts nothing: the torn line may be another's, on its way."""
+    writer = Session.create(tmp_path, "/")
+    writer.append(ASKED)
+    half = to_line(READ)[:20]
+    with writer.path.open("ab") as file:
+        file.write(half)
+    before = writer.path.read_bytes()
+    refused(lambda: Session.resume(writer.path), "open already")
+    assert_same(writer.path.read_bytes(), before, because="the lock is taken before the cut")
+    writer.close()
+
+
+def test_a_write_that_takes_a_part_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`os.write` may take fewer bytes than it was given; the rest follows."""
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:7]))
+    with Session.create(tmp_path, "/") as session:
+        session.append(ASKED)
+        session.append(READ)
+    content = read_content(session.path.read_bytes())
+    assert_same(content.messages, (ASKED, READ), because="all bytes of both lines are there")
+
+
+def test_a_full_disk_takes_the_whole_line_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a write fails half-way, the file ends where it ended, and the next message fits."""
+    real = os.write
+    full = False
+
+    def write(file: int, data: bytes) -> int:
+        if full:
+            if len(data) < 20:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(file, bytes(data)[: len(data) - 10])
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with Session.create(tmp_path, "/") as session:
+        session.append(ASKED)
+        before = session.path.read_bytes()
+        full = True
+        refused(lambda: session.append(CALLED), session.path.name, os.strerror(errno.ENOSPC))
+        assert_same(session.path.read_bytes(), before, because="the half line is taken back")
+        assert_same(session.messages, (ASKED,), because="it was not acknowledged")
+        full = False
+        session.append(READ)
+    assert_same(
+        session.path.read_bytes(), before + to_line(READ), because="the session goes on after it"
+    )
+
+
+def test_a_first_write_that_fails_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header goes with the first message that can be written, once."""
+    real = os.write
+
+    def write(file: int, data: bytes) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with Session.create(tmp_path, "/") as session:
+        monkeypatch.setattr(os, "write", write)
+        refused(lambda: session.append(ASKED), "Input/output error")
+        monkeypatch.setattr(os, "write", real)
+        session.append(READ)
+    assert_same(
+        session.path.read_bytes(),
+        to_line(session.header) + to_line(READ),
+        because="one header, then the message",
+    )
+
+
+def test_append_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole line is in the file when it is forced to the disk, and only then acknowledged."""
+    forced: list[bytes] = []
+    with Session.create(tmp_path, "/") as session:
+        monkeypatch.setattr(os, "fsync", lambda file: forced.append(session.path.read_bytes()))
+        session.append(ASKED)
+        session.append(READ)
+    head = to_line(session.header) + to_line(ASKED)
+    assert_same(forced, [head, head + to_line(READ)], because="one fsync a message, after its line")
+
+
+def test_a_closed_session_takes_nothing(tmp_path: Path) -> None:
+    """After close() there is no lock any more, so append() refuses; close() may come twice."""
+    session = Session.create(tmp_path, "/")
+    session.append(ASKED)
+    session.close()
+    session.close()
+    refused(lambda: session.append(READ), "closed")
+    unused = Session.create(tmp_path, "/")
+    unused.close()
+    refused(lambda: unused.append(READ), "closed")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps rights in another way")
+def test_a_conversation_is_its_owners(tmp_path: Path) -> None:
+    """The file and the folder made for it are readable by their owner only."""
+    with Session.create(tmp_path / "sessions", "/") as session:
+        session.append(ASKED)
+    modes = [path.stat().st_mode & 0o777 for path in (session.path, session.path.parent)]
+    assert_same(modes, [0o600, 0o700], because="a conversation may hold what its owner read")
+
+
+def test_a_path_that_is_no_session_is_an_error(tmp_path: Path) -> None:
+    """A missing file, a folder, and somebody's photograph are refused by name."""
+    photo = tmp_path / "photo.jsonl"
+    photo.write_bytes(b"\xff\xd8\xff\xe0" + bytes(range(256)))
+    refused(lambda: Session.resume(tmp_path / "none.jsonl"), "none.jsonl")
+    refused(lambda: Session.resume(tmp_path), tmp_path.name)
+    refused(lambda: Session.resume(photo), "photo.jsonl")
+
+
+def test_a_list_survives_what_it_finds(tmp_path: Path) -> None:
+    """A folder, an empty file and a stranger's file are listed with their problem, or left out."""
+    (tmp_path / "b.jsonl").mkdir()
+    (tmp_path / "a.jsonl").write_bytes(b"")
+    (tmp_path / "z.jsonl").write_bytes(string.printable.encode())
+    (tmp_path / "half.jsonl").write_bytes(to_line(HEADER) + to_line(ASKED)[:-5])
+    infos = {info.path.name: info for info in list_sessions(tmp_path)}
+    for name in ("a.jsonl", "z.jsonl"):
+        assert_same(bool(infos[name].problem), True, because=f"{name} has a problem, and says it")
+    half = infos["half.jsonl"]
+    assert_same(
+        (half.problem, half.id, half.title),
+        (None, HEADER.id, ""),
+        because="a session without a whole message has no title yet, and is no problem",
+    )
+    assert_same(list_sessions(tmp_path / "none"), (), because="no folder, no sessions")
+
+
+def test_no_key_and_no_header_is_ever_saved(tmp_path: Path) -> None:
+    """A session holds what was said. How it travelled, and with which key, is nowhere in it."""
+    key = "test-key-0123456789"
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if b"first" in request.content:
+            reply = b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\n'
+            return httpx.Response(200, content=reply, headers={"x-request-id": "secret-header"})
+        raise httpx.ConnectError(f"Bearer {key} was refused by {request.headers}")
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    transport = OpenAICompatibleTransport(
+        base_url="https://provider.test/v1", api_key=key, client=client
+    )
+    out: list[str] = []
+    repl = Repl(
+        ProviderModel(transport, provider="openai", model="m"),
+        ToolRegistry(),
+        write=out.append,
+        session_dir=tmp_path,
+    )
+    repl.run(["first", "second"])
+    repl.close()
+
+    (path,) = tmp_path.iterdir()
+    data = path.read_bytes()
+    assert_same(len(read_content(data).messages) >= 3, True, because="both prompts were saved")
+    leaks = [word for word in (key, "Bearer", "secret-header") if word.encode() in data]
+    assert_same(leaks, [], because="neither key nor header is in the file, after an error either")
