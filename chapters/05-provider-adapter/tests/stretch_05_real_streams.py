@@ -363,13 +363,14 @@ def test_payload_that_is_not_handled() -> None:
 def test_calls_id_and_name_are_set_once() -> None:
     """The first id and the first name stay; later ones may repeat, be empty, be null or be late."""
     whole = ToolCall("call-1", "read", {"path": "a"}, '{"path":"a"}')
-    for first, second in [
+    deltas: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"id": "call-1", "name": "read"}, {"id": "call-1", "name": "read"}),
         ({"id": "call-1", "name": "read"}, {"id": "", "name": ""}),
         ({"id": "call-1", "name": "read"}, {"id": None, "name": None}),
         ({"id": "call-1"}, {"name": "read"}),
         ({"name": "read"}, {"id": "call-1"}),
-    ]:
+    ]
+    for first, second in deltas:
         message = message_from(
             call('{"path":', index=0, **first),
             call(None, index=0),
@@ -389,11 +390,12 @@ def test_calls_with_a_missing_or_reused_index() -> None:
         ToolCall("call-1", "read", {"path": "a"}, '{"path":"a"}'),
         ToolCall("call-2", "read", {"path": "b"}, '{"path":"b"}'),
     )
-    for index, because in [
+    habits: list[tuple[dict[str, Any], str]] = [
         ({}, "no index: a new id opens a call, and what has no id continues it"),
         ({"index": None}, "the index is null"),
         ({"index": 0}, "both calls have index 0"),
-    ]:
+    ]
+    for index, because in habits:
         message = message_from(
             call('{"path":', **index, id="call-1", name="read"),
             call('"a"}', **index),
