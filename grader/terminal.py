@@ -1,5 +1,6 @@
 """Text on the way to a terminal or a file: colour, width, and what the other side can show."""
 
+import codecs
 import os
 import re
 import sys
@@ -72,9 +73,18 @@ def _fitting(text: str, encoding: str) -> str:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        plain = text.translate(_PLAIN)
-        return plain.encode(encoding, "backslashreplace").decode(encoding)
+        return text.encode(encoding, "grader.plainly").decode(encoding)
     return text
+
+
+def _plainly(error: UnicodeError) -> tuple[str, int]:
+    """An encoding's error handler: an ASCII twin where there is one, else a backslash escape."""
+    assert isinstance(error, UnicodeEncodeError)
+    part = error.object[error.start : error.end].translate(_PLAIN)
+    return part.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error("grader.plainly", _plainly)
 
 
 def _to_nowhere(stream: TextIO) -> None:

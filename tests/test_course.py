@@ -254,7 +254,8 @@ def test_headings_are_those_outside_of_fences(tmp_path: Path) -> None:
     """A comment in a shell block is no heading."""
     file = tmp_path / "README.md"
     file.write_text(
-        "# One\n\n```sh\n# not one\n```\n\n## Two `x` ##\r\n~~~~\n## nor this\n~~~\n~~~~\n### Three\n"
+        "# One\n\n```sh\n# not one\n```\n\n## Two `x` ##\r\n"
+        "~~~~\n## nor this\n~~~\n~~~~\n### Three\n"
     )
 
     assert headings(file) == {"One", "Two `x`", "Three"}
