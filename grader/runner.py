@@ -1,38 +1,32 @@
 """One graded run, seen from the trusted side: start a worker, watch the clock, collect the records.
 
-The expected tests come from the course and every one of them is in the result, whatever the worker did. A
-test passed if, and only if, its record says so in a run whose canaries behaved. Exit codes and
-printed text are shown and never believed.
+The expected tests come from the course and every one of them is in the result, whatever the
+worker did. A test passed if, and only if, its record says so in a run whose canaries behaved.
+Exit codes and printed text are shown and never believed.
 """
 
 import json
 import os
 import secrets
 import shutil
-import socket
-import struct
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from types import TracebackType
+from queue import Empty
 from typing import Any
 
 from grader import sandbox
+from grader.canary import Canary
 from grader.course import Chapter, test_functions
 from grader.errors import GraderError
+from grader.output import Output, safe_text
+from grader.processes import Process, Warm
+from grader.remarks import remarks
 from grader.results import Failure, Outcome, Run, TestResult
 
-_WORKER = Path(__file__).with_name("worker.py")
-_CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
-_WRITERS_ARE_KNOWN = hasattr(socket, "SO_PASSCRED") and hasattr(socket, "SCM_CREDENTIALS")
-_RECORD_BYTES = 64 << 20  # of all records of a worker; more is no honest run
-_PRELOAD = ("pytest", "httpx", "anyio", "jsonschema", "hypothesis")
+__all__ = ["Expected", "Limits", "Warm", "expected_focused", "expected_stretch", "run_tests"]
 
 
 @dataclass(frozen=True)
@@ -73,88 +67,6 @@ def expected_stretch(chapter: Chapter) -> tuple[Expected, ...]:
     )
 
 
-class Warm:
-    """A parent process that has imported what runs need, and forks a child for each.
-
-    Runs through one Warm follow each other; for parallel runs make one for each thread. Starting it returns
-    at once. Where a system can't fork, a spare worker is kept ready for the next run instead.
-    """
-
-    def __init__(
-        self,
-        *,
-        preload: Sequence[str] = _PRELOAD,
-        hash_seed: int | None = None,
-        fork: bool = _CAN_FORK,
-    ) -> None:
-        self._preload = tuple(preload)
-        self._hash_seed = hash_seed
-        self._fork = fork and _CAN_FORK
-        self._lock = threading.Lock()
-        self._supervisor: _Supervisor | None = None
-        self._spare: _Spawned | None = None
-
-    def start(self) -> "Warm":
-        """Begin to import now, while the caller does something else."""
-        with self._lock:
-            self._ready()
-        return self
-
-    def _ready(self) -> None:
-        if self._fork:
-            if self._supervisor is None:
-                self._supervisor = _Supervisor(self._command("--serve"))
-        elif self._spare is None:
-            self._spare = _Spawned(self._command("--once"))
-
-    def _command(self, mode: str) -> "_Command":
-        arguments, added = sandbox.interpreter(self._hash_seed)
-        return _Command([*arguments, str(_WORKER), mode], list(self._preload), added)
-
-    def _launch(self, job: dict[str, Any], output: "_Output") -> "_Process":
-        """A worker for this job. Only run_tests calls it, holding the lock."""
-        self._ready()
-        if self._supervisor is not None:
-            try:
-                if self._supervisor.usable:
-                    return self._supervisor.launch(job, output)
-            except OSError:
-                pass
-            # It was killed, or interrupted in the middle of a word.
-            self._supervisor.close()
-            self._supervisor = _Supervisor(self._command("--serve"))
-            return self._supervisor.launch(job, output)
-        assert self._spare is not None
-        worker, self._spare = self._spare, None
-        worker.launch(job, output)
-        return worker
-
-    def _refill(self) -> None:
-        if not self._fork and self._spare is None:
-            self._spare = _Spawned(self._command("--once"))
-
-    def close(self) -> None:
-        """End the parent and whatever a run has left."""
-        with self._lock:
-            if self._supervisor is not None:
-                self._supervisor.close()
-                self._supervisor = None
-            if self._spare is not None:
-                self._spare.stop(died=False)
-                self._spare = None
-
-    def __enter__(self) -> "Warm":
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
 def run_tests(
     directory: Path,
     expected: Sequence[Expected],
@@ -166,7 +78,8 @@ def run_tests(
 ) -> Run:
     """Grade `directory` (it holds `mini_agent/`) with the expected tests, in their order.
 
-    Every expected test is in the result. `on_result` gets each as it is known, in the order in which the tests ran.
+    Every expected test is in the result. `on_result` gets each as it is known, in the order in
+    which the tests ran.
     Nothing is written under `directory`. Raises GraderError if there is nothing to run or to
     run it on.
     """
@@ -180,7 +93,7 @@ def run_tests(
         directory = directory.resolve()
         if not directory.is_dir():
             raise GraderError(f"`{directory}` is not a directory")
-        with warm._lock:
+        with warm.lock:
             grading = _Grading(directory, expected, limits, on_result, warm, began)
             try:
                 return grading.run()
@@ -280,12 +193,12 @@ class _Grading:
         return left
 
     def _attempt(self, left: list[int]) -> None:
-        """Run the tests of `left` in a fresh worker. Returns when all is recorded, or raises _Stopped."""
+        """Run the tests of `left` in a fresh worker. Raises _Stopped if any was left over."""
         self.attempts += 1
         self.base.joinpath("grader.ini").write_text("[pytest]\n", encoding="utf-8")
         work = self.base / f"run-{self.attempts}"
         work.mkdir()
-        canary = _Canary(work)
+        canary = Canary(work)
         nonce, marker = secrets.token_hex(16), b"\0" + secrets.token_bytes(16) + b"\0"
         tests, files = self._plan(left, canary)
         job: dict[str, Any] = {
@@ -301,8 +214,8 @@ class _Grading:
             "file_bytes": self.limits.file_bytes,
         }
         work.joinpath("grader.ini").write_text("[pytest]\n", encoding="utf-8")
-        output = _Output(marker, self.limits.output_bytes)
-        process = self.warm._launch(job, output)
+        output = Output(marker, self.limits.output_bytes)
+        process = self.warm.launch(job, output)
         listener = _Listener(self, process, output, nonce, canary, files, work, left)
         try:
             listener.listen()
@@ -312,12 +225,12 @@ class _Grading:
             process.stop(died=False)
             output.close()
             self.protections = listener.protections or self.protections
-            self.warm._refill()
+            self.warm.refill()
 
     def _plan(
-        self, left: list[int], canary: "_Canary"
+        self, left: list[int], canary: "Canary"
     ) -> tuple[list[tuple[int, str, str]], list[tuple[str, str, str]]]:
-        """The tests of one worker in their order, the canary's around them, and the files they need."""
+        """One worker's tests in their order, the canary's around them, and the files they need."""
         path = str(canary.file)
         first, last = -2, len(self.expected)
         tests = [(first, path, canary.fails[0]), (first + 1, path, canary.passes[0])]
@@ -356,11 +269,11 @@ class _Grading:
                 self.trusted = False
                 self.cause = f"the course's own {file.name} was changed while the tests ran"
             copy = self.directory / "tests" / file.name
-            if copy.is_file() and _bytes_of(copy) != source.encode():
+            if copy.is_file() and bytes_of(copy) != source.encode():
                 self.notes.append(
                     f"tests/{file.name} differs from the course's copy; the course's copy was run"
                 )
-        self.notes += _remarks(self.directory)
+        self.notes += remarks(self.directory)
 
     def _sum_up(self) -> Run:
         tests = []
@@ -389,10 +302,10 @@ class _Listener:
     def __init__(
         self,
         grading: _Grading,
-        process: "_Process",
-        output: "_Output",
+        process: "Process",
+        output: "Output",
         nonce: str,
-        canary: "_Canary",
+        canary: "Canary",
         files: list[tuple[str, str, str]],
         work: Path,
         left: list[int],
@@ -520,7 +433,7 @@ class _Listener:
             raise _Stopped(f"mini_agent was imported from {origin}", trusted=False)
 
     def _out_of_time(self) -> None:
-        """A limit was reached. The test that was running has failed; what has not begun may get its turn."""
+        """A limit was reached. The running test failed; what has not begun may get its turn."""
         whole = time.monotonic() >= self.grading.end
         limits = self.grading.limits
         limit = f"{limits.run_seconds:g}" if whole else f"{limits.test_seconds:g}"
@@ -584,70 +497,6 @@ class _Listener:
 # Around a run
 
 
-class _Canary:
-    """Two tests that must fail and two that must pass, under names that nothing can know beforehand."""
-
-    def __init__(self, work: Path) -> None:
-        names = [f"test_{secrets.token_hex(6)}" for _ in range(4)]
-        self.fails, self.passes = names[:2], names[2:]
-        self.secret = secrets.token_hex(8)
-        self.source = _CANARY.format(
-            fail_1=self.fails[0],
-            fail_2=self.fails[1],
-            pass_1=self.passes[0],
-            pass_2=self.passes[1],
-            secret=self.secret,
-        )
-        self.file = work / f"canary_{secrets.token_hex(4)}.py"
-        self.file.write_text(self.source, encoding="utf-8")
-        self.opening = [(-2, "failed", self.secret), (-1, "passed", "")]
-
-    def verdicts(self, last: int) -> list[tuple[int, str, str]]:
-        return [*self.opening, (last, "passed", ""), (last + 1, "failed", self.secret)]
-
-
-_CANARY = """
-import pytest
-
-from grader.testing import assert_same, fail
-
-class Yes(str):
-    def __eq__(self, other): return True
-    def __ne__(self, other): return False
-    __hash__ = str.__hash__
-
-def different(): assert [1] == [2]
-def not_true(): assert not [1]
-def not_raised():
-    with pytest.raises(ValueError): pass
-def failing(): pytest.fail("no")
-def sentence(): fail("no")
-def claims(): assert_same(Yes("a"), "b")
-def inside(): assert_same([{{"a": Yes("b")}}], [{{"a": "b"}}])
-def shorter(): assert_same((1,), (1, 2))
-
-def must_fail():
-    for probe in (different, not_true, not_raised, failing, sentence, claims, inside, shorter):
-        try:
-            probe()
-        except BaseException as error:
-            if type(error).__name__ in ("Skipped", "Exit"): return
-        else:
-            return
-    raise AssertionError("{secret}")
-
-def must_pass():
-    assert [1, "a"] == [1, "a"]
-    assert_same([{{"a": (1, None)}}], [{{"a": (1, None)}}])
-    with pytest.raises(ValueError): int("x")
-
-def {fail_1}(): must_fail()
-def {pass_1}(): must_pass()
-def {pass_2}(): must_pass()
-def {fail_2}(): must_fail()
-"""
-
-
 def _read_course_files(expected: Sequence[Expected]) -> dict[Path, str]:
     sources: dict[Path, str] = {}
     for test in expected:
@@ -662,7 +511,7 @@ def _read_course_files(expected: Sequence[Expected]) -> dict[Path, str]:
 
 
 def _copy_course_files(sources: dict[Path, str], base: Path) -> dict[Path, Path]:
-    """Copies of the folders that hold the test files: what learner code could reach, it may spoil."""
+    """Copies of the folders that hold the test files: what learner code reaches, it may spoil."""
     folders: dict[Path, Path] = {}
     for number, folder in enumerate(dict.fromkeys(file.parent for file in sources)):
         copy = base / f"tests-{number}"
@@ -671,7 +520,7 @@ def _copy_course_files(sources: dict[Path, str], base: Path) -> dict[Path, Path]
     return {file: folders[file.parent] / file.name for file in sources}
 
 
-def _bytes_of(file: Path) -> bytes | None:
+def bytes_of(file: Path) -> bytes | None:
     try:
         return file.read_bytes()
     except OSError:
@@ -691,7 +540,7 @@ def _how_it_ended(status: int) -> str:
 
 def _where_it_hung(trace: Path, directory: Path) -> str | None:
     """The learner's innermost line in what faulthandler wrote shortly before the limit."""
-    text = (_bytes_of(trace) or b"").decode("utf-8", "backslashreplace")
+    text = (bytes_of(trace) or b"").decode("utf-8", "backslashreplace")
     main = text.rpartition("most recent call first")[2]
     start = f'File "{directory}{os.sep}'
     for line in main.splitlines():
@@ -701,46 +550,6 @@ def _where_it_hung(trace: Path, directory: Path) -> str | None:
             number, _, name = rest.partition(" in ")
             return f"{file.replace(os.sep, '/')}:{number}, in {name}"
     return None
-
-
-_TELLING = (b"_getframe", b"inspect", b"ctypes", b"_exit", b"__eq__", b"gc")
-
-
-def _remarks(directory: Path) -> list[str]:
-    """Things in the learner's code that a reader of the report should know of. They change no verdict."""
-    notes: list[str] = []
-    for file in sorted(directory.glob("mini_agent/**/*.py")):
-        source = _bytes_of(file)
-        if source is None or not any(word in source for word in _TELLING):
-            continue
-        notes += _remarks_on(source, file.relative_to(directory).as_posix())
-    return notes
-
-
-def _remarks_on(source: bytes, name: str) -> list[str]:
-    import ast
-
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    notes = []
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                used = [
-                    a.name for a in names if a.name.partition(".")[0] in ("inspect", "gc", "ctypes")
-                ]
-                notes += [f"{name}:{node.lineno} imports {module}" for module in used]
-            case ast.ImportFrom(module=module) if module in ("inspect", "gc", "ctypes"):
-                notes.append(f"{name}:{node.lineno} imports {module}")
-            case ast.Attribute(attr="_getframe"):
-                notes.append(f"{name}:{node.lineno} looks at its caller's frame")
-            case ast.Attribute(value=ast.Name(id="os"), attr="_exit"):
-                notes.append(f"{name}:{node.lineno} calls os._exit")
-            case ast.FunctionDef(name="__eq__"):
-                notes.append(f"{name}:{node.lineno} defines __eq__, which no test asks")
-    return notes
 
 
 def _failure(record: dict[str, Any]) -> Failure:
@@ -771,400 +580,3 @@ def _number(record: dict[str, Any], name: str, below: int) -> int:
     if type(value) is int and 0 <= value < below:
         return value
     raise _Stopped("a record came that makes no sense", trusted=False)
-
-
-def safe_text(text: str) -> str:
-    """`text` for any terminal or file: control characters and lone surrogates are written out."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char
-        if char in "\n\t"
-        or char >= " "
-        and not "\x7f" <= char < "\xa0"
-        and not "\ud800" <= char < "\ue000"
-        else f"\\x{ord(char):02x}"
-        if ord(char) < 256
-        else f"\\u{ord(char):04x}"
-        for char in text
-    )
-
-
-# Processes and channels
-
-
-class _Clip:
-    """The start and the end of a stream of bytes, and how many there were between."""
-
-    def __init__(self, limit: int) -> None:
-        self._room = limit * 3 // 4
-        self._keep = limit - self._room
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._total = 0
-
-    def add(self, data: bytes | memoryview) -> None:
-        self._total += len(data)
-        room = self._room - len(self._head)
-        if room > 0:
-            self._head += data[:room]
-            data = data[room:]
-        if len(data):
-            self._tail += data[-self._keep :]
-            if len(self._tail) > self._keep:
-                del self._tail[: len(self._tail) - self._keep]
-
-    def text(self) -> str:
-        cut = self._total - len(self._head) - len(self._tail)
-        head, tail = (
-            bytes(part).decode("utf-8", "backslashreplace") for part in (self._head, self._tail)
-        )
-        middle = f"\n[{cut} bytes cut]\n" if cut > 0 else ""
-        return safe_text((head + middle + tail).replace("\r\n", "\n"))
-
-
-class _Output:
-    """What a worker prints, cut into segments by the marker it writes around each test."""
-
-    def __init__(self, marker: bytes, limit: int) -> None:
-        self._marker = marker
-        self._limit = limit
-        self._done: list[str] = []
-        self._clip = _Clip(limit)
-        self._held = b""
-        self._closed = False
-        self._changed = threading.Condition()
-
-    def feed(self, data: bytes) -> None:
-        data = self._held + data
-        with self._changed:
-            while (at := data.find(self._marker)) >= 0:
-                self._clip.add(data[:at])
-                self._done.append(self._clip.text())
-                self._clip = _Clip(self._limit)
-                data = data[at + len(self._marker) :]
-                self._changed.notify_all()
-            keep = _overlap(data, self._marker)
-            self._held = data[len(data) - keep :]
-            self._clip.add(data[: len(data) - keep])
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-    def segment(self, number: int) -> str:
-        """The output between two markers. It is on its way when it is asked for."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._done) > number, timeout=1.0)
-            return self._done[number] if number < len(self._done) else ""
-
-    def rest(self) -> str:
-        """What came since the last marker, after the process was stopped."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed, timeout=0.3)
-            self._clip.add(self._held)
-            self._held = b""
-            return self._clip.text()
-
-
-def _overlap(data: bytes, marker: bytes) -> int:
-    """How many bytes at the end of `data` may be the start of a marker."""
-    for size in range(min(len(marker) - 1, len(data)), 0, -1):
-        if data.endswith(marker[:size]):
-            return size
-    return 0
-
-
-@dataclass
-class _Command:
-    arguments: list[str]
-    preload: list[str]
-    added: dict[str, str] = field(default_factory=dict)
-
-    def popen(self, channel: int, **options: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*self.arguments, str(channel), *self.preload],
-            env=sandbox.environment() | self.added,
-            cwd=tempfile.gettempdir(),
-            **options,
-        )
-
-
-class _Process:
-    """A worker that has its job: the events it sends, and a way to end it with all it started."""
-
-    protections: tuple[str, ...] = ()
-
-    def __init__(self) -> None:
-        self.events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-
-    def stop(self, *, died: bool) -> int:
-        """End it if it has not ended, with what it left. Returns its exit status."""
-        raise NotImplementedError
-
-
-class _Supervisor:
-    """The warm parent, and its control channel. When that channel closes, it ends all its children."""
-
-    def __init__(self, command: _Command) -> None:
-        self._control, theirs = socket.socketpair()
-        self._busy = False
-        with theirs:
-            self._process = command.popen(
-                theirs.fileno(),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def launch(self, job: dict[str, Any], output: _Output) -> "_Forked":
-        body = json.dumps(job).encode()
-        records, their_records = socket.socketpair()
-        if _WRITERS_ARE_KNOWN:  # before the first byte: one sent earlier carries no writer
-            records.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        printed, their_output = socket.socketpair()
-        with their_records, their_output:
-            self._busy = True
-            socket.send_fds(
-                self._control,
-                [struct.pack("!cI", b"R", len(body))],
-                [their_records.fileno(), their_output.fileno()],
-            )
-            self._control.sendall(body)
-            pid = self._reply()
-        return _Forked(self, pid, records, printed, output)
-
-    def ask(self, kind: bytes) -> int:
-        """Have the running child ended. Returns its exit status."""
-        self._busy = True
-        self._control.sendall(struct.pack("!cI", kind, 0))
-        return self._reply()
-
-    @property
-    def usable(self) -> bool:
-        """It lives, and no answer of it is outstanding."""
-        return not self._busy and self._process.poll() is None
-
-    def _reply(self) -> int:
-        answer = b""
-        while len(answer) < 4:
-            piece = self._control.recv(4 - len(answer))
-            if not piece:
-                raise ConnectionResetError("the supervisor is gone")
-            answer += piece
-        self._busy = False
-        return int(struct.unpack("!i", answer)[0])
-
-    def close(self) -> None:
-        self._control.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
-class _Forked(_Process):
-    """A child of the supervisor."""
-
-    protections = ("stray processes are ended",) if sys.platform == "linux" else ()
-
-    def __init__(
-        self,
-        supervisor: _Supervisor,
-        pid: int,
-        records: socket.socket,
-        printed: socket.socket,
-        output: _Output,
-    ) -> None:
-        super().__init__()
-        self._supervisor = supervisor
-        self._status: int | None = None
-        self._sockets = (records, printed)
-        receive = _receiver(records, pid)
-        self._threads = (
-            threading.Thread(target=_read_records, args=(receive, self.events), daemon=True),
-            threading.Thread(target=_read_output, args=(printed.recv, output), daemon=True),
-        )
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self, *, died: bool) -> int:
-        if self._status is None:
-            try:
-                self._status = self._supervisor.ask(b"D" if died else b"S")
-            except OSError:
-                self._status = -9
-            for thread, sock in zip(self._threads, self._sockets, strict=True):
-                thread.join(timeout=0.5)  # it ends with the last process that holds the other side
-                try:
-                    sock.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-                thread.join(timeout=0.5)
-                sock.close()
-        return self._status
-
-
-def _receiver(records: socket.socket, pid: int) -> Callable[[], bytes]:
-    """Reads records. On Linux the kernel says which process wrote each piece; a stranger's is refused."""
-    if not _WRITERS_ARE_KNOWN:
-        return lambda: records.recv(1 << 16)
-    room = socket.CMSG_SPACE(struct.calcsize("3i"))
-
-    def receive() -> bytes:
-        data, extra, _, _ = records.recvmsg(1 << 16, room)
-        for level, kind, value in extra:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
-                writer = struct.unpack("3i", value[:12])[0]
-                if data and writer != pid:
-                    raise _Stranger(f"process {writer}, which is not the worker, wrote a record")
-        return data
-
-    return receive
-
-
-class _Stranger(Exception):
-    """A record came from another process than the worker."""
-
-
-def _read_records(receive: Callable[[], bytes], events: "SimpleQueue[tuple[str, Any]]") -> None:
-    held = bytearray()
-    total = 0
-    while True:
-        try:
-            data = receive()
-        except _Stranger as stranger:
-            events.put(("tampered", str(stranger)))
-            return
-        except OSError:
-            data = b""
-        if not data:
-            events.put(("eof", None))
-            return
-        total += len(data)
-        held += data
-        if total > _RECORD_BYTES:
-            events.put(("tampered", "far more records came than an honest run writes"))
-            return
-        while len(held) >= 4:
-            size = int.from_bytes(held[:4], "big")
-            if len(held) < 4 + size:
-                break
-            events.put(("record", bytes(held[4 : 4 + size])))
-            del held[: 4 + size]
-
-
-def _read_output(receive: Callable[[int], bytes], output: _Output) -> None:
-    while True:
-        try:
-            data = receive(1 << 18)
-        except OSError:
-            data = b""
-        if not data:
-            output.close()
-            return
-        output.feed(data)
-
-
-class _Spawned(_Process):
-    """A worker started as a process of its own, for systems that cannot fork. It waits for its job on stdin."""
-
-    def __init__(self, command: _Command) -> None:
-        super().__init__()
-        self._reading, writing = os.pipe()
-        options: dict[str, Any] = {}
-        if sys.platform == "win32":
-            import msvcrt
-
-            handle = msvcrt.get_osfhandle(writing)
-            os.set_handle_inheritable(handle, True)
-            startup = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [handle]})
-            options = {
-                "startupinfo": startup,
-                "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP,
-            }
-            channel = handle
-        else:
-            options = {"pass_fds": (writing,), "start_new_session": True}
-            channel = writing
-        try:
-            self._process = command.popen(
-                channel,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                **options,
-            )
-        finally:
-            os.close(writing)
-        self._threads: tuple[threading.Thread, ...] = ()
-
-    def launch(self, job: dict[str, Any], output: _Output) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        printed, reading = self._process.stdout.fileno(), self._reading
-        self._threads = (
-            threading.Thread(
-                target=_read_records,
-                args=(lambda: os.read(reading, 1 << 16), self.events),
-                daemon=True,
-            ),
-            threading.Thread(
-                target=_read_output, args=(lambda size: os.read(printed, size), output), daemon=True
-            ),
-        )
-        for thread in self._threads:
-            thread.start()
-        try:
-            with self._process.stdin as stdin:
-                stdin.write(json.dumps(job).encode())
-        except OSError:
-            return  # it died; the readers see that
-
-    def stop(self, *, died: bool) -> int:
-        if died:
-            try:
-                self._process.wait(timeout=0.3)
-            except subprocess.TimeoutExpired:
-                pass
-        _kill_tree(self._process)
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.close()
-            except OSError:
-                pass
-        for thread in self._threads:
-            thread.join(timeout=0.5)
-        if not any(thread.is_alive() for thread in self._threads):
-            # a stray that holds a pipe keeps a reader waiting; closing under it would be worse
-            if self._process.stdout is not None and not self._process.stdout.closed:
-                self._process.stdout.close()
-            if self._reading >= 0:
-                os.close(self._reading)
-                self._reading = -1
-        return self._process.returncode
-
-
-def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    if sys.platform == "win32":
-        if process.poll() is None:
-            subprocess.run(
-                ["taskkill", "/F", "/T", "/PID", str(process.pid)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                check=False,
-            )
-    else:
-        import signal
-
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-    if process.poll() is None:
-        process.kill()
-    process.wait()

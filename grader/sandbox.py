@@ -46,7 +46,7 @@ _IFF_UP = 0x1
 
 
 def environment(caller: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables a worker starts with: an allow-list, so no key, no proxy and no PYTHON* gets in."""
+    """The variables a worker starts with: an allow-list, so no key, proxy or PYTHON* gets in."""
     kept = {name: value for name, value in caller.items() if name.upper() in _KEPT}
     return kept | {"NO_COLOR": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
@@ -64,8 +64,8 @@ def folders(base: Path) -> dict[str, str]:
 def interpreter(hash_seed: int | None = None) -> tuple[list[str], dict[str, str]]:
     """How to start a worker's Python: the first arguments, and variables to add.
 
-    `-P` keeps the script's folder off sys.path, `-B` writes no bytecode. A user site folder stays only
-    where it is this interpreter's own source of packages.
+    `-P` keeps the script's folder off sys.path, `-B` writes no bytecode. A user site folder stays
+    only where it is this interpreter's own source of packages.
     """
     arguments = [sys.executable, "-P", "-B", "-X", "utf8"]
     added: dict[str, str] = {}
@@ -89,7 +89,7 @@ def become_subreaper() -> bool:
 
 
 def sweep(seconds: float = 5.0) -> None:
-    """Kill and reap every child of this process, and the children that these leave, until none is left."""
+    """Kill and reap every child of this process, and those that these leave, until none is left."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -136,7 +136,7 @@ def _children_by_scan() -> list[int]:
 
 
 def confine(memory_bytes: int, file_bytes: int) -> list[str]:
-    """Bind this process to its limits and cut it off from the network. Returns what held, in words."""
+    """Bind this process to its limits and take away the network. Returns what held, in words."""
     held: list[str] = []
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -173,7 +173,7 @@ def _limit(name: str, value: int) -> bool:
 
 
 def _leave_network() -> bool:
-    """Move into a network of our own that has only a loopback. Linux, where the system permits it."""
+    """Move into a network that has only a loopback. Linux, where the system permits it."""
     if sys.platform != "linux":
         return False
     try:
@@ -206,7 +206,7 @@ def _raise_loopback() -> None:
 
 
 def _refuse_network() -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook that names the host a test tried to reach. It also guards where the system can't."""
+    """An audit hook that names the host a test tried to reach, and guards where Linux can't."""
     here = ("localhost", "127.", "::1", "0.0.0.0")
     watched = frozenset(
         ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto")

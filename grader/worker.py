@@ -1,16 +1,16 @@
 """The untrusted side of a graded run: the process in which learner code runs under pytest.
 
-It is started as a script, never imported by the grader. As `--serve FD` it is a supervisor: it imports
-what every run needs, runs no learner code, and forks a child for each run. As `--once FD` it is one run, for
-systems that cannot fork.
+It is started as a script, never imported by the grader. As `--serve FD` it is a supervisor: it
+imports what every run needs, runs no learner code, and forks a child for each run. As `--once FD`
+it is one run, for systems that cannot fork.
 
-A test's record says what happened when this module called the test function. It leaves over a private
-channel. What pytest concludes, prints or exits with decides nothing.
+A test's record says what happened when this module called the test function. It leaves over a
+private channel. What pytest concludes, prints or exits with decides nothing.
 """
 
 import ast
-import builtins
 import faulthandler
+import gc
 import hashlib
 import importlib.machinery
 import importlib.util
@@ -35,9 +35,12 @@ if __name__ == "__main__":  # the interpreter's path does not hold this package,
     assert _spec is not None
     sys.modules["grader"] = importlib.util.module_from_spec(_spec)
 
-from grader import sandbox
+import contextlib
 
-_TEXT = 16 * 1024  # characters of one text in a record
+from grader import sandbox
+from grader.explain import Explainer, safe
+from grader.guard import Guard
+
 _CODE: dict[
     tuple[str, str], types.CodeType
 ] = {}  # the course's test files, compiled, by name and hash
@@ -52,7 +55,9 @@ _PLUGINS_OFF = (
     "setupplan",
     "stepwise",
     "terminal",
+    "threadexception",
     "unittest",
+    "unraisableexception",
     "warnings",
 )
 
@@ -99,12 +104,14 @@ class Reporter:
 
 
 class _FreshLoader(importlib.machinery.SourceFileLoader):
-    """Compiles a learner's module from its source each time: bytecode is neither read nor written."""
+    """Compiles a learner's module from its source each time: no bytecode is read or written."""
 
     def path_stats(self, path: Any) -> Any:
         raise OSError("no bytecode for learner code")
 
-    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> types.CodeType:  # type: ignore[override]
+    def source_to_code(  # type: ignore[override]
+        self, data: Any, path: Any, *, _optimize: int = -1
+    ) -> types.CodeType:
         try:
             return super().source_to_code(data, path, _optimize=_optimize)
         except SyntaxError as error:
@@ -145,139 +152,11 @@ class _LearnerFinder:
         return spec
 
 
-# What goes wrong, in words
-
-
-def _safe(value: object, limit: int = _TEXT) -> str:
-    """`value` as text that any encoder takes; too long a text loses its middle."""
-    try:
-        text = value if type(value) is str else str(value)
-    except BaseException as error:
-        text = f"<{type(value).__name__}, whose str raises {type(error).__name__}>"
-    text = str.__str__(text)
-    if len(text) > limit:
-        text = (
-            f"{text[: limit * 3 // 4]}\n[{len(text) - limit} characters cut]\n{text[-limit // 4 :]}"
-        )
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-class Explainer:
-    """Turns an exception into the parts of a report. It knows what is the learner's and what is a test's."""
-
-    def __init__(self, directory: str) -> None:
-        from grader.testing import Mismatch
-
-        self._mismatch = Mismatch
-        self._root = os.path.join(directory, "")
-
-    def relative(self, path: str) -> str | None:
-        """`path` under the practice directory with forward slashes, or None if it is not there."""
-        if not os.path.isabs(path) or not path.startswith(self._root):
-            return None
-        return path[len(self._root) :].replace(os.sep, "/")
-
-    def where(self, error: BaseException) -> str:
-        """The learner's own innermost line, such as "mini_agent/sse.py:14, in read_lines", or ""."""
-        seen: set[int] = set()
-        current: BaseException | None = error
-        while current is not None and id(current) not in seen:
-            seen.add(id(current))
-            for frame, line in reversed(list(traceback.walk_tb(current.__traceback__))):
-                file = self.relative(frame.f_code.co_filename)
-                if file is not None:
-                    return f"{file}:{line}, in {frame.f_code.co_name}"
-            if isinstance(current, BaseExceptionGroup) and current.exceptions:
-                current = current.exceptions[0]
-            else:
-                current = current.__cause__ or current.__context__
-        return ""
-
-    def failure(self, error: BaseException, depth: int = 1) -> dict[str, str]:
-        """The fields of a failed test's record. `depth` frames of the traceback are the grader's own."""
-        fields = {
-            "exception": _safe(type(error).__name__, 200),
-            "message": _safe(self.message(error)),
-            "where": _safe(self.where(error), 500),
-            "traceback": _safe(self._traceback(error, depth)),
-        }
-        if type(error) is self._mismatch:
-            fields |= {
-                "path": _safe(error.path, 1000),
-                "expected": _safe(error.expected),
-                "got": _safe(error.got),
-                "because": _safe(error.because),
-            }
-        return fields
-
-    def message(self, error: BaseException) -> str:
-        """What to say of `error`, its notes included."""
-        kind = type(error).__name__
-        text = _safe(error)
-        if kind == "Skipped":
-            text = f"pytest.skip was called ({text}); a skipped test is no pass"
-        elif kind == "XFailed":
-            text = f"pytest.xfail was called ({text}); an expected failure is no pass"
-        elif kind == "Exit":
-            text = f"pytest.exit was called ({text})"
-        elif isinstance(error, SystemExit):
-            text = f"the code called sys.exit({_safe(error.code)})"
-        elif isinstance(error, SyntaxError):
-            text = self._syntax(error)
-        elif isinstance(error, ImportError):
-            text = self._import(error)
-        elif not isinstance(error, AssertionError) and kind != "Failed":
-            text = f"{kind}: {text}" if text else kind
-        notes = getattr(error, "__notes__", None)
-        if type(notes) is list and notes:
-            text = "\n".join([text, *(_safe(note, 2000) for note in notes[:5])])
-        return text or kind
-
-    def cause(self, error: BaseException) -> str:
-        """Why a test file could not be loaded, in one line that names the learner's file and line."""
-        text = self.message(error).strip().partition("\n")[0]
-        if isinstance(error, SyntaxError):
-            return text
-        where = self.where(error).partition(",")[0]
-        return f"{text}, at {where}" if where and where not in text else text
-
-    def _syntax(self, error: SyntaxError) -> str:
-        file = self.relative(error.filename or "") or os.path.basename(error.filename or "?")
-        line = f":{error.lineno}" if error.lineno else ""
-        return f"{type(error).__name__} in {file}{line}: {_safe(error.msg)}"
-
-    def _import(self, error: ImportError) -> str:
-        text = _safe(error).replace(self._root, "").replace(" (unknown location)", "")
-        name = error.name or ""
-        if name == "mini_agent" or name.startswith("mini_agent."):
-            relative = name.replace(".", "/")
-            base = os.path.join(self._root, *name.split("."))
-            for path, shown in ((f"{base}.py", f"{relative}.py"), (base, relative)):
-                if os.path.isdir(path):
-                    if path != base or not os.path.exists(os.path.join(base, "__init__.py")):
-                        return f"{text}: {shown} is a directory" + (
-                            "" if path != base else " without __init__.py"
-                        )
-                elif os.path.islink(path) and not os.path.exists(path):
-                    return f"{text}: {shown} is a link that leads nowhere"
-        return text
-
-    def _traceback(self, error: BaseException, depth: int) -> str:
-        try:
-            tb = error.__traceback__
-            while depth > 0 and tb is not None:
-                tb, depth = tb.tb_next, depth - 1
-            lines = traceback.format_exception(type(error), error, tb, limit=-40)
-        except BaseException as broken:
-            return f"no traceback: {type(broken).__name__}"
-        return "".join(lines).replace(self._root, "")
-
-
 # The run
 
 
 def compiled(name: str, source: bytes) -> types.CodeType:
-    """A test file as code whose asserts explain themselves. Kept, so that a warm supervisor does it once."""
+    """A test file as code whose asserts explain themselves. A supervisor makes it once."""
     key = (name, hashlib.sha256(source).hexdigest())
     code = _CODE.get(key)
     if code is None:
@@ -290,50 +169,6 @@ def compiled(name: str, source: bytes) -> types.CodeType:
             tree = ast.parse(source, filename=name)
         _CODE[key] = code = compile(tree, name, "exec", dont_inherit=True)
     return code
-
-
-class Guard:
-    """Notices that learner code replaced what judges it."""
-
-    def __init__(self) -> None:
-        import pytest
-
-        from grader import testing
-
-        self._builtins = dict(vars(builtins))
-        self._builtins.pop("_", None)
-        self._judges: list[tuple[Any, str, object]] = [
-            (testing, name, value) for name, value in vars(testing).items() if callable(value)
-        ]
-        self._judges += [(pytest, name, getattr(pytest, name)) for name in ("raises", "fail")]
-        self._code = [
-            (f"grader.testing.{name}", value, value.__code__)
-            for name, value in vars(testing).items()
-            if isinstance(value, types.FunctionType)
-        ]
-        self._helpers = {id(value) for _, _, value in self._judges}
-
-    def watch(self, module: types.ModuleType) -> None:
-        """Also see that this test module keeps the helpers it imported, and its functions' code."""
-        for name, value in vars(module).items():
-            if id(value) in self._helpers:
-                self._judges.append((module, name, value))
-            elif isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-                self._code.append((name, value, value.__code__))
-
-    def broken(self) -> str:
-        """What was replaced, or ""."""
-        now = vars(builtins)
-        for name, value in self._builtins.items():
-            if now.get(name) is not value:
-                return f"builtins.{name} was replaced"
-        for owner, name, value in self._judges:
-            if getattr(owner, name, None) is not value:
-                return f"{owner.__name__}.{name} was replaced"
-        for name, function, code in self._code:
-            if function.__code__ is not code:
-                return f"{name} was rewritten"
-        return ""
 
 
 def execute(job: dict[str, Any], write: Callable[[bytes], Any]) -> None:
@@ -372,7 +207,7 @@ def execute(job: dict[str, Any], write: Callable[[bytes], Any]) -> None:
     origin = getattr(spec, "origin", None) or next(
         iter(getattr(spec, "submodule_search_locations", None) or ()), ""
     )
-    reporter.send("done", origin=_safe(origin))
+    reporter.send("done", origin=safe(origin))
 
 
 def _settle_hypothesis() -> None:
@@ -426,7 +261,7 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
                 send(
                     "unloadable",
                     file=number,
-                    cause=_safe(explainer.cause(error), 4000),
+                    cause=safe(explainer.cause(error), 4000),
                     **explainer.failure(error),
                 )
                 raise self.CollectError(name) from None
@@ -498,7 +333,7 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
         def _record(self, item: Any) -> None:
             broken = guard.broken()
             case = getattr(item, "callspec", None)
-            shown = f"[{_safe(case.id, 200)}]" if case is not None else ""
+            shown = f"[{safe(case.id, 200)}]" if case is not None else ""
             error, test = self.error, item.stash[key]
             if broken:
                 send("end", test=test, outcome="tampered", message=broken)
@@ -520,7 +355,7 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
 
 
 def serve(control: socket.socket, preload: list[str]) -> None:
-    """The supervisor: fork a child a run, end what it leaves. It ends itself when the grader goes."""
+    """The supervisor: fork a child a run, end what it leaves. It goes when the grader goes."""
     sandbox.become_subreaper()
     for name in preload:
         try:
@@ -532,6 +367,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
     from grader import testing
 
     del testing
+    gc.freeze()  # what is here now is no garbage, and no child need copy it to find that out
     child = 0
     while True:
         try:
@@ -607,8 +443,10 @@ def _run(job: dict[str, Any], records: int) -> None:
         while view:
             view = view[put(records, view) :]
 
-    for number, name in ((1, "stdout"), (2, "stderr")):  # the inherited ones think of another file
-        stream = open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    for number, name in ((1, "stdout"), (2, "stderr")):  # the inherited ones know another file
+        stream = open(  # noqa: SIM115
+            number, "w", encoding="utf-8", errors="backslashreplace", closefd=False
+        )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     try:
@@ -621,7 +459,7 @@ def _run(job: dict[str, Any], records: int) -> None:
 
 
 def _end(child: int, *, patient: bool) -> int:
-    """Kill the child's whole group and every stray. Returns its exit status, or its signal below zero."""
+    """Kill the child's group and every stray. Returns its exit code, or its signal below zero."""
     status = 0
     if child:
         for _ in range(100 if patient else 1):
@@ -671,10 +509,8 @@ def main(arguments: list[str]) -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: os.close(descriptor))
     if hasattr(os, "setsid"):
-        try:
+        with contextlib.suppress(OSError):
             os.setsid()
-        except OSError:
-            pass
     _run(job, descriptor)
 
 

@@ -1,4 +1,4 @@
-"""What a graded run promises: its order, its limits, its isolation, and what it tells of a failure."""
+"""What a graded run promises: order, limits, isolation, and what it tells of a failure."""
 
 import hashlib
 import os
@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from toy_practice import NAMES, RIGHT, WRONG, course, outcomes, practice
 
-from grader import runner
+from grader import processes
 from grader.errors import GraderError
+from grader.output import Output, safe_text
 from grader.results import TestResult
-from grader.runner import Expected, Limits, Warm, run_tests, safe_text
+from grader.runner import Expected, Limits, Warm, run_tests
 
 LIMITS = Limits(test_seconds=3, run_seconds=20)
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
@@ -53,7 +54,7 @@ def test_a_right_solution_is_green(forked: bool, tmp_path: Path) -> None:
 
 
 def test_results_come_one_by_one_in_the_given_order(tmp_path: Path, warm: Warm) -> None:
-    """Tests run in the order of the expected list, which may be any order, and each is told at once."""
+    """Tests run in the order of the expected list, any order, and each is told at once."""
     told: list[TestResult] = []
     shuffled = [course(tmp_path)[k] for k in (2, 0, 1)]
 
@@ -388,7 +389,8 @@ def test_no_process_is_left(tmp_path: Path, warm: Warm) -> None:
     thing = (
         "import os, subprocess, sys, time\n"
         "def add(a, b):\n"
-        "    code = 'import os, time; os.fork(); os.setsid(); print(os.getpid(), flush=True); time.sleep(60)'\n"
+        "    code = 'import os, time; os.fork(); os.setsid(); print(os.getpid(), flush=True);'\n"
+        "    code += 'time.sleep(60)'\n"
         "    subprocess.Popen([sys.executable, '-c', code], start_new_session=True)\n"
         "    if os.fork() == 0:\n"
         "        os.setsid()\n"
@@ -690,7 +692,7 @@ def test_output_is_cut_at_its_markers_wherever_the_reads_end() -> None:
     marker = b"\0abc\0"
     whole = b"before" + marker + b"in\0ab" + marker + b"\0\0ab" + marker + b"rest\0a"
     for size in range(1, len(whole) + 1):
-        output = runner._Output(marker, 1000)
+        output = Output(marker, 1000)
         for at in range(0, len(whole), size):
             output.feed(whole[at : at + size])
         output.close()
@@ -704,13 +706,13 @@ def test_output_is_cut_at_its_markers_wherever_the_reads_end() -> None:
 @needs_fork
 def test_a_record_from_another_process_is_refused(tmp_path: Path) -> None:
     """On Linux the kernel names the writer of each piece."""
-    if not runner._WRITERS_ARE_KNOWN:
+    if not processes.WRITERS_ARE_KNOWN:
         pytest.skip("this system does not say who wrote")
     ours, theirs = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     with ours, theirs:
         theirs.sendall(b"mine")
-        assert runner._receiver(ours, os.getpid())() == b"mine"
+        assert processes.receiver(ours, os.getpid())() == b"mine"
         theirs.sendall(b"mine")
-        with pytest.raises(runner._Stranger, match="which is not the worker"):
-            runner._receiver(ours, os.getpid() + 1)()
+        with pytest.raises(processes.Stranger, match="which is not the worker"):
+            processes.receiver(ours, os.getpid() + 1)()

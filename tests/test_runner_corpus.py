@@ -1,6 +1,6 @@
 """Submissions that cheat, crash, hang or flood, each with its right verdict.
 
-Every row is a learner's `mini_agent/thing.py` whose answers are wrong, unless it says so. No row may ever be green.
+Every row is a learner's `mini_agent/thing.py`. None of them may ever be green.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from toy_practice import NAMES, RIGHT, WRONG, course, outcomes, practice
 
 from grader.runner import Limits, Warm, run_tests
@@ -167,7 +166,8 @@ IN_A_FUNCTION = (
     ),
     Row(
         "NUL, surrogates and escapes in a message",
-        "def add(a, b): raise ValueError('\\0 \\ud800 \\x1b[31m')\ndef greet(name): return '\\udfff'",
+        "def add(a, b): raise ValueError('\\0 \\ud800 \\x1b[31m')\n"
+        "def greet(name): return '\\udfff'",
         ALL_FAIL,
         r"ValueError: \x00 \ud800 \x1b[31m",
     ),
