@@ -187,8 +187,8 @@ class _Run:
 def _refusal(reply: AssistantMessage) -> str | None:
     """Why none of the reply's calls may run, or None if they may.
 
-    A reply that was cut off may end inside a call, and cut arguments can look complete:
-    `rm build/tmp` is the beginning of a path, too.
+    A reply that was cut off may have been cut inside a call, and what is left can look complete:
+    `build` is a path, and the beginning of `build/tmp`, too.
     """
     match reply.stop_reason:
         case "length":
