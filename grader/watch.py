@@ -4,6 +4,7 @@ import _thread
 import contextlib
 import functools
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,7 +59,7 @@ def _unless_saved(changes: "Saves", work: Callable[[], T]) -> T:
         nonlocal saved
         if not saved:
             saved = True
-            _thread.interrupt_main()
+            _interrupt_main_thread()
 
     try:
         with changes.calling(end):
@@ -69,6 +70,15 @@ def _unless_saved(changes: "Saves", work: Callable[[], T]) -> T:
             raise _Saved from None
         raise
     return result
+
+
+def _interrupt_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):  # a true signal, which also ends a wait
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 class Saves:
