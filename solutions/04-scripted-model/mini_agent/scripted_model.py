@@ -5,7 +5,6 @@ works on it works on a model behind a network.
 """
 
 import asyncio
-import inspect
 import json
 import re
 from collections import deque
@@ -209,7 +208,7 @@ async def written_out(
     """The message that a scripted reply stands for. A factory runs here; an abort ends its wait."""
     if callable(scripted):
         made = scripted(context)
-        scripted = await race(made, signal) if inspect.isawaitable(made) else made
+        scripted = await race(made, signal) if isinstance(made, Awaitable) else made
     if isinstance(scripted, AssistantMessage):
         return scripted
     blocks = (text(scripted),) if isinstance(scripted, str) else tuple(scripted)

@@ -5,7 +5,6 @@ works on it works on a model behind a network.
 """
 
 import asyncio
-import inspect
 import json
 import re
 from collections import deque
