@@ -6,7 +6,6 @@ learner who meets it at midnight: what was expected, what came, and which rule s
 
 import asyncio
 import dataclasses
-import enum
 import inspect
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ S = TypeVar("S", str, bytes)
 
 _LEAVES = (str, int, float, bool, bytes, type(None))
 _WIDTH = 400  # characters of one value in a message
+_CONTEXT = 60  # characters shown on each side of where two long texts part
 
 
 class Mismatch(AssertionError):
@@ -32,7 +32,7 @@ class Mismatch(AssertionError):
 
 
 def assert_same(actual: object, expected: object, *, because: str = "") -> None:
-    """Fail unless `actual` is exactly `expected`: the same types, the same values, all the way down.
+    """Fail unless `actual` is exactly `expected`: same types, same values, all the way down.
 
     `__eq__` is never asked, so an object that claims to equal everything equals nothing here,
     and True is not 1. Dataclasses are compared class by class and field by field. The message shows
@@ -133,11 +133,15 @@ def _difference(actual: object, expected: object, path: str) -> tuple[str, str, 
     """The first difference as (path, got, expected), or None."""
     kind = type(expected)
     if type(actual) is not kind:
-        return path, f"{_show(actual)} ({type(actual).__name__})", f"{_show(expected)} ({kind.__name__})"
+        got, want = type(actual).__name__, kind.__name__
+        return path, f"{_show(actual)} ({got})", f"{_show(expected)} ({want})"
     if kind in (list, tuple):
         return _difference_in_sequence(actual, expected, path)  # type: ignore[arg-type]
     if kind is dict:
         return _difference_in_dict(actual, expected, path)  # type: ignore[arg-type]
+    if kind in (set, frozenset):  # by repr: an element's own __eq__ and __hash__ are not asked
+        left, right = (sorted(items, key=_show) for items in (actual, expected))  # type: ignore[call-overload]
+        return _difference_in_sequence(left, right, path)
     if dataclasses.is_dataclass(kind):
         for field in dataclasses.fields(kind):
             found = _difference(
@@ -146,8 +150,11 @@ def _difference(actual: object, expected: object, path: str) -> tuple[str, str, 
             if found:
                 return found
         return None
-    if kind in _LEAVES or issubclass(kind, enum.Enum):
-        return None if actual == expected else (path, _show(actual), _show(expected))
+    if kind in (str, bytes):
+        return _difference_in_text(actual, expected, path)  # type: ignore[arg-type]
+    if kind in _LEAVES:
+        same = actual == expected or (actual != actual and expected != expected)  # NaN is NaN
+        return None if same else (path, _show(actual), _show(expected))
     return None if actual is expected else (path, _show(actual), _show(expected))
 
 
@@ -166,9 +173,30 @@ def _difference_in_sequence(
     return f"{path}[{at}]", got, want
 
 
+def _difference_in_text(
+    actual: str | bytes, expected: str | bytes, path: str
+) -> tuple[str, str, str] | None:
+    if actual == expected:
+        return None
+    if max(len(actual), len(expected)) <= _WIDTH // 2:
+        return path, _show(actual), _show(expected)
+    shorter = min(len(actual), len(expected))
+    at = next((k for k in range(shorter) if actual[k] != expected[k]), shorter)
+    start = max(0, at - _CONTEXT)
+    shown = (
+        f"{'…' if start else ''}{_show(text[start : at + _CONTEXT])}"
+        f"{'…' if at + _CONTEXT < len(text) else ''} ({len(text)} long)"
+        for text in (actual, expected)
+    )
+    return f"{path}[{at}:]", next(shown), next(shown)
+
+
 def _difference_in_dict(
     actual: dict[object, object], expected: dict[object, object], path: str
 ) -> tuple[str, str, str] | None:
+    for key in actual:  # a key that equals everything would be found under any name
+        if type(key) not in _LEAVES and not any(key is known for known in expected):
+            return f"{path}[{_show(key)}]", f"a key of type {type(key).__name__}", "no such key"
     for key, value in expected.items():
         if key not in actual:
             return f"{path}[{key!r}]", f"no such key; keys {_show(list(actual))}", _show(value)
