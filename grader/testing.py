@@ -5,8 +5,10 @@ learner who meets it at midnight: what was expected, what came, and which rule s
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import inspect
+import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -77,7 +79,16 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(_and_no_task_left(coroutine))
 
 
+def _tell(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    # One line and no traceback. The garbage collector calls this for a task whose exception nobody
+    # fetched, at times in the middle of pytest's own ast.parse(); a traceback calls that again,
+    # and CPython 3.11 answers with a SystemError that ends the whole session.
+    with contextlib.suppress(Exception):
+        print(f"asyncio: {context['message']}: {context.get('exception')!r}", file=sys.stderr)
+
+
 async def _and_no_task_left(coroutine: Awaitable[T]) -> T:
+    asyncio.get_running_loop().set_exception_handler(_tell)
     result = await coroutine
     for _ in range(3):  # let a task that was cancelled in this turn finish
         await asyncio.sleep(0)
