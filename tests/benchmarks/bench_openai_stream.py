@@ -163,7 +163,7 @@ def against_sdk(deltas: int, pairs: int) -> bool:
 def main() -> int:
     """Print both tables. 0 if both could be measured, 3 without the SDK."""
     parser = argparse.ArgumentParser(description="Time the chapter-05 model.")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[1_000, 10_000, 50_000])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1_000, 10_000, 50_000, 200_000])
     parser.add_argument("--repeats", type=int, default=3, help="runs a size (default 3)")
     parser.add_argument("--deltas", type=int, default=2_000, help="for the SDK (default 2000)")
     parser.add_argument("--pairs", type=int, default=9, help="paired runs (default 9)")
