@@ -14,7 +14,9 @@ from typing import Literal
 
 from grader.course import Chapter, Course
 
-_SKIPPED_FOLDERS = frozenset({"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
+_SKIPPED_FOLDERS = frozenset(
+    {"__pycache__", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
 _SKIPPED_NAMES = frozenset({".DS_Store", "Thumbs.db"})
 
 

@@ -155,64 +155,91 @@ def practice(
       grader practice 06 next --from mydir      go on with your own code
       grader practice 05 mydir --watch          grade every save
     """
-    from grader import practice as practices
-
     course = _load()
     wanted = course.chapter(chapter)
-    warnings: list[str] = []
-    if practices.is_practice(directory):
-        here = practices.open_practice(course, directory)
-        if here.chapter is not wanted:
+    wanted.manifest  # noqa: B018  # a broken chapter is told before anything is made
+    limits = _limits(timeout, run_timeout)
+    with contextlib.ExitStack() as stack:
+        opening = _Opening(course, wanted, directory)
+        opening.check()
+        warm = None if watch and previous is None else stack.enter_context(_worker())
+        here = opening.practice(previous, warm)
+        grading = _Grading(course, here, limits, verbose, warnings=opening.warnings)
+        return grading.watch() if watch else grading.once(warm)
+
+
+class _Opening:
+    """A practice directory of `chapter`: the one that is there, or a new one."""
+
+    def __init__(self, course: "Course", chapter: "Chapter", directory: Path) -> None:
+        self.course = course
+        self.chapter = chapter
+        self.directory = directory
+        self.warnings: list[str] = []
+
+    def check(self) -> None:
+        """Raise GraderError if the directory is something else. Nothing is written yet."""
+        from grader import practice as practices
+
+        if not practices.is_practice(self.directory):
+            practices.refuse_place(self.course, self.directory)
+            return
+        here = practices.open_practice(self.course, self.directory)
+        if here.chapter is not self.chapter:
             raise GraderError(
-                f"`{directory}` is a practice of {here.chapter.slug}, not of {wanted.slug};"
-                " nothing in it was changed",
-                hint=f"grade it with `grader test {_word(directory)}`, or choose another directory",
+                f"`{self.directory}` is a practice of {here.chapter.slug},"
+                f" not of {self.chapter.slug}; nothing in it was changed",
+                hint=f"grade it with `{self.course.command} test {_word(self.directory)}`,"
+                " or choose another directory",
             )
-        if previous is not None:
-            warnings.append(f"`--from` was not used: `{directory}` exists already")
-    else:
-        wanted.manifest  # noqa: B018  # a broken chapter is told before anything is made
-        practices.refuse_place(course, directory)
-        earlier = None
-        if previous is not None:
-            earlier, told = _earlier(course, wanted, previous)
-            warnings += told
-        here = practices.create_practice(course, wanted, directory, previous=earlier)
-        parent = course.parent(wanted)
-        base = f"{earlier.directory}" if earlier else parent.slug if parent else "nothing"
-        made = f"made {directory}: {base}, with the starter of {wanted.slug}\n"
-        terminal.write(made, sys.stderr)
-    grading = _Grading(course, here, _limits(timeout, run_timeout), verbose, warnings=warnings)
-    return grading.watch() if watch else grading.once()
 
+    def practice(self, previous: Path | None, warm: "Warm | None") -> "Practice":
+        from grader import practice as practices
 
-def _earlier(course: "Course", chapter: "Chapter", directory: Path) -> "tuple[Practice, list[str]]":
-    """The practice that `--from` names, and what is to be said about it."""
-    from grader import practice as practices
-    from grader import runner
-
-    parent = course.parent(chapter)
-    if parent is None:
-        raise GraderError(f"{chapter.slug} is the first chapter: there is nothing to take `--from`")
-    earlier = practices.open_practice(course, directory)
-    if earlier.chapter is not parent:
-        raise GraderError(
-            f"`{directory}` is a practice of {earlier.chapter.slug};"
-            f" {chapter.slug} goes on from {parent.slug}",
-            hint=f"without `--from`, the reference solution of {parent.slug} is used",
+        if practices.is_practice(self.directory):
+            if previous is not None:
+                self.warnings.append(f"`--from` was not used: `{self.directory}` exists already")
+            return practices.open_practice(self.course, self.directory)
+        earlier = None if previous is None else self._earlier(previous, warm)
+        made = practices.create_practice(
+            self.course, self.chapter, self.directory, previous=earlier
         )
-    told = [
-        f"`{directory}` has no {name}: the reference's is used"
-        for name in practices.missing_from(course, earlier)
-    ]
-    with _progress(directory) as on_result:
-        run = runner.run_tests(directory, runner.expected_focused(parent), on_result=on_result)
-    if not run.green:
-        told.append(
-            f"`{directory}` is not green: {run.count('passed')} of {len(run.tests)} pass,"
-            " and what is red there comes along"
+        parent = self.course.parent(self.chapter)
+        base = str(earlier.directory) if earlier else parent.slug if parent else "nothing"
+        terminal.write(
+            f"made {self.directory}: {base}, with the starter of {self.chapter.slug}\n", sys.stderr
         )
-    return earlier, told
+        return made
+
+    def _earlier(self, directory: Path, warm: "Warm | None") -> "Practice":
+        """The practice that `--from` names. One that is not green is a warning."""
+        from grader import practice as practices
+        from grader import runner
+
+        course, chapter = self.course, self.chapter
+        parent = course.parent(chapter)
+        if parent is None:
+            raise GraderError(
+                f"{chapter.slug} is the first chapter: there is nothing to take `--from`"
+            )
+        earlier = practices.open_practice(course, directory)
+        if earlier.chapter is not parent:
+            raise GraderError(
+                f"`{directory}` is a practice of {earlier.chapter.slug};"
+                f" {chapter.slug} goes on from {parent.slug}",
+                hint=f"without `--from`, the reference solution of {parent.slug} is used",
+            )
+        for name in practices.missing_from(course, earlier):
+            self.warnings.append(f"`{directory}` has no {name}: the reference's is used")
+        expected = runner.expected_focused(parent)
+        with _progress(len(expected)) as on_result:
+            run = runner.run_tests(directory, expected, on_result=on_result, warm=warm)
+        if not run.green:
+            self.warnings.append(
+                f"`{directory}` is not green: {run.count('passed')} of {len(run.tests)} pass,"
+                " and what is red there comes along"
+            )
+        return earlier
 
 
 @cli.command()
@@ -341,7 +368,7 @@ class _Grading:
         from grader import report, runner
 
         directory = self.practice.directory
-        with _progress(directory, len(self.expected)) as on_result:
+        with _progress(len(self.expected)) as on_result:
             run = runner.run_tests(
                 directory, self.expected, limits=self.limits, on_result=on_result, warm=warm
             )
@@ -391,7 +418,7 @@ def _chosen(
 
 
 @contextlib.contextmanager
-def _progress(directory: Path, total: int = 0) -> "Iterator[Callable[[object], None] | None]":
+def _progress(total: int) -> "Iterator[Callable[[object], None] | None]":
     """A counter on stderr while tests run, on a terminal only; gone when they are done."""
     if not sys.stderr.isatty():
         yield None
@@ -401,7 +428,7 @@ def _progress(directory: Path, total: int = 0) -> "Iterator[Callable[[object], N
     def on_result(result: object) -> None:
         nonlocal done
         done += 1
-        terminal.write(f"\r{done} of {total} " if total else f"\r{done} ", sys.stderr)
+        terminal.write(f"\r{done} of {total} ", sys.stderr)
 
     try:
         yield on_result
