@@ -57,15 +57,15 @@ class AbortSignal:
         self._callbacks.append(callback)
 
     def remove_callback(self, callback: Callable[[], object]) -> None:
+        """Forget a callback that was added."""
         self._callbacks.remove(callback)
 
 
 async def race(awaitable: Awaitable[T], signal: AbortSignal | None) -> T:
     """Await `awaitable`, or raise AbortError as soon as `signal` is aborted.
 
-    The loser is cancelled before this returns. It works as `asyncio.timeout()` does, with a
-    signal in the clock's place: an abort cancels the current task, and on the way out that one
-    cancellation becomes an AbortError. A cancellation by anybody else stays what it is.
+    By then the work was cancelled and has cleaned up; on a signal that was aborted before it
+    is not started. A cancellation by anybody else stays a CancelledError.
     """
     if signal is None:
         return await awaitable
@@ -76,6 +76,8 @@ async def race(awaitable: Awaitable[T], signal: AbortSignal | None) -> T:
             awaitable.close()  # never started: without this Python warns that nobody awaited it
         signal.raise_if_aborted()
 
+    # As `asyncio.timeout()` does it, with a signal in the clock's place: an abort cancels the
+    # current task, and on the way out that one cancellation becomes an AbortError.
     task = asyncio.current_task()
     assert task is not None, "race() runs inside a task"
     loop = asyncio.get_running_loop()
