@@ -7,9 +7,8 @@ A learner waits for this module at every save: what a verb needs is imported by 
 """
 
 import contextlib
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,10 +18,7 @@ from grader import __version__, terminal
 from grader.errors import GraderError
 
 if TYPE_CHECKING:
-    from grader.course import Chapter, Course
-    from grader.practice import Practice
-    from grader.report import Graded
-    from grader.runner import Expected, Limits, Warm
+    from grader.course import Course
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -155,91 +151,17 @@ def practice(
       grader practice 06 next --from mydir      go on with your own code
       grader practice 05 mydir --watch          grade every save
     """
+    from grader.grading import Grading, Opening, limits_of, worker
+
     course = _load()
-    wanted = course.chapter(chapter)
-    wanted.manifest  # noqa: B018  # a broken chapter is told before anything is made
-    limits = _limits(timeout, run_timeout)
+    opening = Opening(course, course.chapter(chapter), directory)
+    opening.check()
+    limits = limits_of(timeout, run_timeout)
     with contextlib.ExitStack() as stack:
-        opening = _Opening(course, wanted, directory)
-        opening.check()
-        warm = None if watch and previous is None else stack.enter_context(_worker())
+        warm = None if watch and previous is None else stack.enter_context(worker())
         here = opening.practice(previous, warm)
-        grading = _Grading(course, here, limits, verbose, warnings=opening.warnings)
+        grading = Grading(course, here, limits, verbose, warnings=opening.warnings)
         return grading.watch() if watch else grading.once(warm)
-
-
-class _Opening:
-    """A practice directory of `chapter`: the one that is there, or a new one."""
-
-    def __init__(self, course: "Course", chapter: "Chapter", directory: Path) -> None:
-        self.course = course
-        self.chapter = chapter
-        self.directory = directory
-        self.warnings: list[str] = []
-
-    def check(self) -> None:
-        """Raise GraderError if the directory is something else. Nothing is written yet."""
-        from grader import practice as practices
-
-        if not practices.is_practice(self.directory):
-            practices.refuse_place(self.course, self.directory)
-            return
-        here = practices.open_practice(self.course, self.directory)
-        if here.chapter is not self.chapter:
-            raise GraderError(
-                f"`{self.directory}` is a practice of {here.chapter.slug},"
-                f" not of {self.chapter.slug}; nothing in it was changed",
-                hint=f"grade it with `{self.course.command} test {_word(self.directory)}`,"
-                " or choose another directory",
-            )
-
-    def practice(self, previous: Path | None, warm: "Warm | None") -> "Practice":
-        from grader import practice as practices
-
-        if practices.is_practice(self.directory):
-            if previous is not None:
-                self.warnings.append(f"`--from` was not used: `{self.directory}` exists already")
-            return practices.open_practice(self.course, self.directory)
-        earlier = None if previous is None else self._earlier(previous, warm)
-        made = practices.create_practice(
-            self.course, self.chapter, self.directory, previous=earlier
-        )
-        parent = self.course.parent(self.chapter)
-        base = str(earlier.directory) if earlier else parent.slug if parent else "nothing"
-        terminal.write(
-            f"made {self.directory}: {base}, with the starter of {self.chapter.slug}\n", sys.stderr
-        )
-        return made
-
-    def _earlier(self, directory: Path, warm: "Warm | None") -> "Practice":
-        """The practice that `--from` names. One that is not green is a warning."""
-        from grader import practice as practices
-        from grader import runner
-
-        course, chapter = self.course, self.chapter
-        parent = course.parent(chapter)
-        if parent is None:
-            raise GraderError(
-                f"{chapter.slug} is the first chapter: there is nothing to take `--from`"
-            )
-        earlier = practices.open_practice(course, directory)
-        if earlier.chapter is not parent:
-            raise GraderError(
-                f"`{directory}` is a practice of {earlier.chapter.slug};"
-                f" {chapter.slug} goes on from {parent.slug}",
-                hint=f"without `--from`, the reference solution of {parent.slug} is used",
-            )
-        for name in practices.missing_from(course, earlier):
-            self.warnings.append(f"`{directory}` has no {name}: the reference's is used")
-        expected = runner.expected_focused(parent)
-        with _progress(len(expected)) as on_result:
-            run = runner.run_tests(directory, expected, on_result=on_result, warm=warm)
-        if not run.green:
-            self.warnings.append(
-                f"`{directory}` is not green: {run.count('passed')} of {len(run.tests)} pass,"
-                " and what is red there comes along"
-            )
-        return earlier
 
 
 @cli.command()
@@ -276,19 +198,20 @@ def test(
       grader test mydir --watch         again at every save
       grader test mydir --format json   for a program
     """
-    from grader import practice as practices
+    from grader.grading import Grading, limits_of, worker
+    from grader.practice import is_practice, open_practice
 
     if watch and form != "text":
         raise click.UsageError("`--watch` is for people: it has no `--format`")
     with contextlib.ExitStack() as stack:
         warm = None
-        if not watch and practices.is_practice(directory):
-            warm = stack.enter_context(_worker())
+        if not watch and is_practice(directory):
+            warm = stack.enter_context(worker())  # up while the course is read
         course = _load()
-        grading = _Grading(
+        grading = Grading(
             course,
-            practices.open_practice(course, directory),
-            _limits(timeout, run_timeout),
+            open_practice(course, directory),
+            limits_of(timeout, run_timeout),
             verbose,
             step=step,
             text=text,
@@ -296,144 +219,6 @@ def test(
             form=form,
         )
         return grading.watch() if watch else grading.once(warm)
-
-
-def _worker() -> "Warm":
-    """Python and pytest on their way up, while the caller reads the course."""
-    from grader.runner import Warm
-
-    return Warm(preload=("pytest",)).start()
-
-
-def _limits(timeout: float | None, run_timeout: float | None) -> "Limits":
-    from grader.runner import Limits
-
-    usual = Limits()
-    one = timeout or usual.test_seconds
-    return Limits(
-        test_seconds=one,
-        # Who gives a test more than a run has means the test.
-        run_seconds=run_timeout or max(usual.run_seconds, one),
-    )
-
-
-class _Grading:
-    """A practice, and how it is to be graded: once, or at every save."""
-
-    def __init__(
-        self,
-        course: "Course",
-        practice: "Practice",
-        limits: "Limits",
-        verbose: bool,
-        *,
-        step: str | None = None,
-        text: str | None = None,
-        stretch: bool = False,
-        form: str = "text",
-        warnings: Sequence[str] = (),
-    ) -> None:
-        self.course = course
-        self.practice = practice
-        self.limits = limits
-        self.verbose = verbose
-        self.stretch = stretch
-        self.form = form
-        version = practice.warning(course)
-        self.warnings = (*([version] if version else []), *warnings)
-        options = [f"--step {step}"] if step else []
-        options += [f"-k {_word(text)}"] if text else []
-        self.only = " ".join(options)
-        self.expected = _chosen(practice.chapter, step, text, stretch)
-
-    def once(self, warm: "Warm | None" = None) -> int:
-        graded = self._grade(warm)
-        terminal.write(self._render(graded))
-        return 0 if graded.run.green else 1
-
-    def watch(self) -> int:
-        """Grade at every save. A save during a run ends that run: its answer is out of date."""
-        from grader.watch import watch
-
-        def show(graded: "Graded") -> int:
-            clear = "\x1b[2J\x1b[3J\x1b[H" if sys.stdout.isatty() else ""
-            terminal.write(clear + self._render(graded))
-            terminal.write(f"watching {self.practice.directory}; Ctrl+C ends it\n", sys.stderr)
-            return 0 if graded.run.green else 1
-
-        return watch(self.practice.directory, self._grade, show)
-
-    def _grade(self, warm: "Warm | None" = None) -> "Graded":
-        from grader import practice as practices
-        from grader import report, runner
-
-        directory = self.practice.directory
-        with _progress(len(self.expected)) as on_result:
-            run = runner.run_tests(
-                directory, self.expected, limits=self.limits, on_result=on_result, warm=warm
-            )
-        nothing = not run.count("passed") and self.practice.origin == "starter"
-        return report.Graded(
-            run=run,
-            course=self.course,
-            chapter=self.practice.chapter,
-            directory=str(directory),
-            only=self.only,
-            stretch=self.stretch,
-            first_look=nothing and practices.is_untouched(self.course, self.practice),
-            warnings=self.warnings,
-        )
-
-    def _render(self, graded: "Graded") -> str:
-        from grader import report
-
-        if self.form == "json":
-            return report.as_json(graded)
-        if self.form == "junit":
-            return report.as_junit(graded)
-        return report.text(graded, terminal.style_for(sys.stdout), verbose=self.verbose)
-
-
-def _chosen(
-    chapter: "Chapter", step: str | None, text: str | None, stretch: bool
-) -> "tuple[Expected, ...]":
-    """The tests that the options choose. Raises GraderError if they choose none."""
-    from grader import runner
-
-    expected = list(runner.expected_focused(chapter))
-    if step is not None:
-        chapter.step(step)  # an unknown one is an error that names the steps
-        expected = [each for each in expected if each.step == step]
-    if stretch:
-        expected += runner.expected_stretch(chapter)
-        if not chapter.stretch_files:
-            raise GraderError(f"{chapter.slug} has no stretch tests")
-    if text is not None:
-        wanted = text.casefold()
-        known = "\n".join(f"  {each.title}" for each in expected)
-        expected = [each for each in expected if wanted in f"{each.name}\n{each.title}".casefold()]
-        if not expected:
-            raise GraderError(f"no test has `{text}` in its name", hint=f"the tests are\n{known}")
-    return tuple(expected)
-
-
-@contextlib.contextmanager
-def _progress(total: int) -> "Iterator[Callable[[object], None] | None]":
-    """A counter on stderr while tests run, on a terminal only; gone when they are done."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    done = 0
-
-    def on_result(result: object) -> None:
-        nonlocal done
-        done += 1
-        terminal.write(f"\r{done} of {total} ", sys.stderr)
-
-    try:
-        yield on_result
-    finally:
-        terminal.write("\r\x1b[K", sys.stderr)
 
 
 @cli.command()
@@ -625,9 +410,3 @@ def problem_with(arguments: Sequence[str]) -> str:
     except click.UsageError as error:
         return _lower(error.format_message())
     return ""
-
-
-def _word(argument: object) -> str:
-    from grader.report import quoted
-
-    return quoted(os.fspath(argument) if isinstance(argument, os.PathLike) else str(argument))

@@ -41,12 +41,17 @@ class Style:
         return f"\x1b[{code}m{text}\x1b[0m" if self.color and text else text
 
 
-def wants_color(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()
+
+
+def wants_color(stream: TextIO | None) -> bool:
     """Only a terminal gets colour, and not where NO_COLOR is set or the terminal is dumb."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    dumb = os.environ.get("TERM") == "dumb"
+    return is_terminal(stream) and not dumb and not os.environ.get("NO_COLOR")
 
 
-def style_for(stream: TextIO) -> Style:
+def style_for(stream: TextIO | None) -> Style:
     return Style(wants_color(stream))
 
 
@@ -57,16 +62,16 @@ def write(text: str, stream: TextIO | None = None) -> None:
     the exit code stays what it would have been.
     """
     out = sys.stdout if stream is None else stream
+    if out is None or out.closed:  # started with a closed descriptor
+        return
     try:
-        try:
-            out.write(_fitting(text, out.encoding or "utf-8"))
-            out.flush()
-        except ValueError as error:
-            if not out.closed:
-                raise
-            raise BrokenPipeError from error
+        out.write(_fitting(text, out.encoding or "utf-8"))
+        out.flush()
     except BrokenPipeError:
         _to_nowhere(out)
+    except OSError:  # a full disk: told once, and not again by Python's own last flush
+        _to_nowhere(out)
+        raise
 
 
 def _fitting(text: str, encoding: str) -> str:

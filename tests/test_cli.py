@@ -1,13 +1,15 @@
 """The verbs: what they print where, their exit codes, and one clear error for each mistake."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as xml
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -345,6 +347,8 @@ def test_help_teaches(grader: Command) -> None:
         ("practice 1 file", "error: `file` exists and is not a directory", "does not exist yet"),
         ("practice 1 stranger", "error: `stranger` exists and is not empty", "does not exist yet"),
         ("practice 1 file/new", "error: `file/new` cannot be", ""),
+        (f"practice 1 {'z' * 300}", "cannot be", ""),
+        ("practice 1 loop/new", "error: `loop/new` cannot be", ""),
         ("practice 1 chapters/new", "error: `chapters/new` is inside the course's own", "mydir"),
         ("practice 1 solutions", "error: `solutions` is inside the course's own", "mydir"),
         (
@@ -384,6 +388,7 @@ def test_bad_input_is_one_clear_error(
 ) -> None:
     """Exit 2, on stderr, with a hint where there is one to give."""
     (course / "file").write_text("mine")
+    (course / "loop").symlink_to("loop")
     (course / "stranger").mkdir()
     (course / "stranger/notes.txt").write_text("mine")
     from grader.course import load_course
@@ -468,6 +473,22 @@ def test_a_reader_that_goes_away_is_no_error(course: Path) -> None:
         process.stderr.close()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
+def test_a_full_disk_is_one_error(course: Path) -> None:
+    """The report could not be written: exit 2, said once."""
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "grader", "list"],
+            cwd=course,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert (ran.returncode, ran.stderr) == (2, "error: No space left on device\n")
+
+
 def test_the_learner_waits_for_no_heavy_import(course: Path) -> None:
     """`--help` loads neither the course nor a terminal library; a graded run no pytest."""
     code = (
@@ -534,16 +555,39 @@ class Watching:
 
     def stop(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
+        return self.end()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end."""
         _, err = self.process.communicate(timeout=30)
-        self.stream.close()
         return self.process.returncode, err
+
+    def close(self) -> None:
+        self.stream.close()
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+Watch = Callable[..., Watching]
+
+
+@pytest.fixture
+def watch(course: Path) -> Iterator[Watch]:
+    """Start a `--watch` in the made-up course; it ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*arguments: str) -> Watching:
+            return stack.enter_context(contextlib.closing(Watching(course, *arguments)))
+
+        yield begin
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is sent differently there")
-def test_watch_grades_every_save_until_ctrl_c(course: Path) -> None:
+def test_watch_grades_every_save_until_ctrl_c(course: Path, watch: Watch) -> None:
     """Red, green, a syntax error, green again; Ctrl+C ends it with the last run's code."""
     file = course / "mydir" / GREET
-    watching = Watching(course, "practice", "1", "mydir", "--watch")
+    watching = watch("practice", "1", "mydir", "--watch")
 
     watching.sees("0 of 3 passed")
     file.write_text(toy_course.GREETING_SOLUTION, encoding="utf-8")
@@ -560,12 +604,12 @@ def test_watch_grades_every_save_until_ctrl_c(course: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is sent differently there")
-def test_watch_ends_a_run_that_is_out_of_date(course: Path) -> None:
+def test_watch_ends_a_run_that_is_out_of_date(course: Path, watch: Watch) -> None:
     """A save during an endless loop does not wait for the time limit."""
     toy = course / "chapters/01-greeting/starter" / GREET
     toy_course.edit(toy, 'raise NotImplementedError("step 1.1")', "while True: ...")
     file = course / "mydir" / GREET
-    watching = Watching(course, "practice", "1", "mydir", "--watch", "--timeout", "300")
+    watching = watch("practice", "1", "mydir", "--watch", "--timeout", "300")
     end = time.monotonic() + 30
     while not file.exists() and time.monotonic() < end:
         time.sleep(0.02)
@@ -577,12 +621,25 @@ def test_watch_ends_a_run_that_is_out_of_date(course: Path) -> None:
     assert watching.stop()[0] == 0
 
 
+def test_a_watched_directory_that_goes_away_ends_the_watch(course: Path, watch: Watch) -> None:
+    """One error, exit 2."""
+    watching = watch("practice", "1", "mydir", "--watch")
+    watching.sees("0 of 3 passed")
+
+    shutil.rmtree(course / "mydir")
+
+    code, err = watching.end()
+    assert code == 2
+    assert "error: `mydir` is gone" in err
+    assert "Traceback" not in err
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is sent differently there")
-def test_ctrl_c_in_a_watched_run_ends_the_watch(course: Path) -> None:
+def test_ctrl_c_in_a_watched_run_ends_the_watch(course: Path, watch: Watch) -> None:
     """Not only the run. Nothing was graded yet: the code is that of red."""
     toy = course / "chapters/01-greeting/starter" / GREET
     toy_course.edit(toy, 'raise NotImplementedError("step 1.1")', "while True: ...")
-    watching = Watching(course, "practice", "1", "mydir", "--watch", "--timeout", "300")
+    watching = watch("practice", "1", "mydir", "--watch", "--timeout", "300")
     time.sleep(1.5)
 
     code, err = watching.stop()
