@@ -261,8 +261,9 @@ def test_failure_of_a_producer_comes_out_where_it_is_read() -> None:
         seen: list[Event] = []
 
         async def read() -> None:
-            async for event in stream:
-                seen.append(event)
+            async with stream:
+                async for event in stream:
+                    seen.append(event)
 
         assert_same(
             await outcome(soon(read(), because="a producer that failed has ended its stream")),
