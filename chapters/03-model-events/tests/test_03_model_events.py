@@ -409,10 +409,16 @@ def test_render_shows_text_as_it_comes_and_a_notice_on_its_own_line() -> None:
 def test_render_spells_out_what_a_terminal_would_obey() -> None:
     """No control character of a model reaches the terminal (step 3.5)."""
     assert_same(
-        visible("a\x1b[2Jb\x9b2J\x07\x08\r\x7f\u202e\u2028\ud800"),
-        "a\\x1b[2Jb\\x9b2J\\x07\\x08\\r\\x7f\\u202e\\u2028\\ud800",
-        because="ESC, the one-character CSI, BEL, backspace, CR, DEL, a turn of the writing "
-        "direction, a line separator, a lone surrogate: each is spelt out as in a Python string",
+        visible("a\x1b[2Jb\x9b2J\x07\x08\r\x7f"),
+        "a\\x1b[2Jb\\x9b2J\\x07\\x08\\r\\x7f",
+        because="ESC, the one-character CSI, BEL, backspace, CR and DEL are commands: each is "
+        "spelt out as in a Python string",
+    )
+    assert_same(
+        visible("\u202etxt\u2028\u2029\ud800\U000e0041"),
+        "\\u202etxt\\u2028\\u2029\\ud800\\U000e0041",
+        because="a turn of the writing direction, two line separators, a lone surrogate, an "
+        "invisible tag: they are no control characters, and are spelt out all the same",
     )
     plain = "正在读取：\tREADME.md　👩\u200d👩\u200d👧 naïve \\x1b\n"
     assert_same(visible(plain), plain, because="text, newline, tab and emoji stay as they are")
