@@ -119,7 +119,8 @@ def _failure(failure: Failure, step: Step | None, output: str, verbose: bool) ->
         if failure.because:
             yield visible(failure.because)
     elif failure.exception == "NotImplementedError":
-        yield f"not written yet: {_first_line(failure.message)}"
+        said = _first_line(failure.message).removeprefix("NotImplementedError").lstrip(": ")
+        yield f"not written yet: {said}" if said else "not written yet"
     else:
         yield from _some(visible(failure.message).strip("\n").split("\n"), verbose)
     if failure.where:

@@ -237,6 +237,19 @@ def test_one_message_of_several_tests_is_said_once(course: Course) -> None:
     ]
 
 
+def test_what_is_not_written_yet_is_no_mistake(course: Course) -> None:
+    """In a step that has begun, the skeleton's own words and line say what is to be written."""
+    page = text(course, run_of(None, None, None, NOT_STARTED, Failure("", exception="X")))
+
+    assert (
+        """    FAIL  payloads: two                                      0.02 s
+          not written yet: step 11.2
+          your code: mini_agent/providers/ndjson.py:30, in to_chunks
+"""
+        in page
+    )
+
+
 def test_a_long_value_is_cut_to_where_the_two_part(course: Course) -> None:
     """A screen of repr teaches nothing."""
     left = "[" + ", ".join(f"Item({n})" for n in range(500)) + "]"
