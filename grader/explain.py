@@ -89,7 +89,7 @@ class Explainer:
         notes = getattr(error, "__notes__", None)
         if type(notes) is list and notes:
             text = "\n".join([text, *(safe(note, 2000) for note in notes[:5])])
-        return text or kind
+        return text.replace(self._root, "") or kind
 
     def cause(self, error: BaseException) -> str:
         """Why a test file could not be loaded, in one line with the learner's file and line."""
@@ -105,7 +105,7 @@ class Explainer:
         return f"{type(error).__name__} in {file}{line}: {safe(error.msg)}"
 
     def _import(self, error: ImportError) -> str:
-        text = safe(error).replace(self._root, "").replace(" (unknown location)", "")
+        text = safe(error).replace(" (unknown location)", "")
         name = error.name or ""
         if name == "mini_agent" or name.startswith("mini_agent."):
             relative = name.replace(".", "/")

@@ -227,10 +227,11 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
     import pytest
 
     send, mark = reporter.send, reporter.mark
+    same = os.path.normcase  # Windows spells a path in more than one way
     files: dict[str, tuple[str, str]] = {
-        path: (name, source) for path, name, source in job["files"]
+        same(path): (name, source) for path, name, source in job["files"]
     }
-    wanted: dict[tuple[str, str], int] = {(path, name): k for k, path, name in job["tests"]}
+    wanted: dict[tuple[str, str], int] = {(same(path), name): k for k, path, name in job["tests"]}
     limit: float = job["test_seconds"]
     trace = open(os.path.join(job["base"], "trace"), "w", encoding="utf-8")  # noqa: SIM115
     watchdog, rest = faulthandler.dump_traceback_later, faulthandler.cancel_dump_traceback_later
@@ -246,7 +247,7 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
         """A test file of the course, run from the text that the runner read."""
 
         def _getobj(self) -> Any:
-            path = str(self.path)
+            path: str = same(self.path)
             name, source = files[path]
             number = list(files).index(path)
             module = types.ModuleType(f"tests_{number}_{Path(name).stem}")
@@ -286,7 +287,7 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
         def pytest_collection_modifyitems(self, items: list[Any]) -> None:
             chosen = []
             for item in items:
-                k = wanted.get((str(item.path), getattr(item, "originalname", item.name)))
+                k = wanted.get((same(item.path), getattr(item, "originalname", item.name)))
                 if k is not None:
                     item.stash[key] = k
                     chosen.append(item)

@@ -3,8 +3,10 @@
 import hashlib
 import os
 import socket
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -499,18 +501,18 @@ def test_stale_bytecode_is_never_run(tmp_path: Path, warm: Warm) -> None:
     """An edit of the same size within the same second is seen, though a cache says otherwise."""
     directory = practice(tmp_path, WRONG)
     file = directory / "mini_agent" / "thing.py"
-    time = 1_700_000_000
-    os.utime(file, (time, time))
+    moment = 1_700_000_000
+    os.utime(file, (moment, moment))
     import py_compile
 
     py_compile.compile(str(file))
     right = RIGHT + "#" * (len(WRONG) - len(RIGHT))
     wrong = WRONG + "#" * (len(RIGHT) - len(WRONG))
     file.write_text(wrong, encoding="utf-8")
-    os.utime(file, (time, time))
+    os.utime(file, (moment, moment))
     py_compile.compile(str(file))
     file.write_text(right, encoding="utf-8")
-    os.utime(file, (time, time))
+    os.utime(file, (moment, moment))
     assert len(right) == len(wrong)
 
     run = run_tests(directory, course(tmp_path), limits=LIMITS, warm=warm)
@@ -716,3 +718,34 @@ def test_a_record_from_another_process_is_refused(tmp_path: Path) -> None:
         theirs.sendall(b"mine")
         with pytest.raises(processes.Stranger, match="which is not the worker"):
             processes.receiver(ours, os.getpid() + 1)()
+
+
+@linux_only
+def test_a_grader_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    """The supervisor ends itself and the run when the grader's end of its channel closes."""
+    practice(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(100)\n")
+    expected = course(tmp_path)
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from grader import processes, runner\n"
+        "real = processes.Output.feed\n"
+        "def feed(self, data): print(data.decode(), flush=True); real(self, data)\n"
+        "processes.Output.feed = feed\n"
+        "expected = [runner.Expected(Path(sys.argv[2]), 'test_add_two', '', '1.1')]\n"
+        "runner.run_tests(Path(sys.argv[1]), expected)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "mydir"), str(expected[0].file)],
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        cwd=Path(__file__).parents[1],
+    ) as grader:
+        assert grader.stdout is not None
+        learner = int(next(line for line in grader.stdout if line.strip().isdigit()))
+        grader.kill()
+
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{learner}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{learner}").exists()
