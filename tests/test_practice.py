@@ -205,6 +205,23 @@ def test_an_unwritable_place_is_refused(course: Course, tmp_path: Path) -> None:
     assert "cannot be made: Permission denied" in refused(course, tmp_path / "locked" / "mydir")
 
 
+def test_a_place_that_the_system_refuses(
+    course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for root, who is refused nothing here: the system's reason, and nothing is left."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("grader.practice.tempfile.mkdtemp", refuse)
+    before = sorted(tmp_path.rglob("*"))
+
+    assert refused(course, tmp_path / "a" / "mydir") == (
+        f"`{tmp_path / 'a' / 'mydir'}` cannot be made: Permission denied"
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_failure_on_the_way_leaves_nothing(
     course: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
