@@ -12,27 +12,45 @@ from mini_agent.abort import AbortSignal
 
 @contextlib.contextmanager
 def aborts_on_interrupt(abort: AbortSignal) -> Iterator[None]:
-    """While this lasts, Ctrl+C aborts `abort`. A second one raises KeyboardInterrupt.
+    """While this lasts, Ctrl+C aborts `abort`. A second one ends it with KeyboardInterrupt.
 
-    For use inside a running event loop. Python delivers signals to the main thread only; in any
-    other this changes nothing. `loop.add_signal_handler()` would do the same, but not on Windows.
+    For use inside a task. The second Ctrl+C cancels that task, so that all in it is cleaned up;
+    only a loop that is stuck in somebody's code gets its KeyboardInterrupt at once. Python delivers
+    signals to the main thread: in any other this changes nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     loop = asyncio.get_running_loop()
-    asked = False
+    task = asyncio.current_task()
+    assert task is not None, "aborts_on_interrupt() is used inside a task"
+    presses = 0
+    cancelled = False
+
+    def cancel() -> None:
+        nonlocal cancelled
+        cancelled = True
+        task.cancel()
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        # This runs between any two instructions of the program, so it does next to nothing.
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        loop.call_soon_threadsafe(abort.abort)  # which also wakes a loop that waits
+        # This runs between any two instructions of the program, so it leaves the work to the loop.
+        nonlocal presses
+        presses += 1
+        if presses == 1:
+            loop.call_soon_threadsafe(abort.abort)  # it also wakes a loop that waits
+        elif presses == 2 and abort.aborted:
+            loop.call_soon_threadsafe(cancel)
+        else:
+            raise KeyboardInterrupt  # nobody does what was asked for
 
+    # Not loop.add_signal_handler(), which would do the same, but not on Windows.
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
+    except asyncio.CancelledError:
+        if not cancelled:
+            raise  # somebody else's
+        task.uncancel()
+        raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)
