@@ -213,9 +213,9 @@ def test_an_edited_copy_of_the_tests_is_named(grader: Command, course: Path) -> 
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"def (", "SyntaxError"),
-        (b'x = "\xff"', "greet.py"),
-        (None, "greet"),
+        (b"x = 1\ndef (", "SyntaxError in mini_agent/greet.py:2"),
+        (b'x = 1\ny = "\xff"', "mini_agent/greet.py:2"),
+        (None, "mini_agent/greet.py is a directory"),
     ],
     ids=["syntax", "not utf-8", "directory"],
 )
