@@ -190,16 +190,22 @@ def test_a_scripted_failure_keeps_its_content_and_its_words() -> None:
     overloaded = assistant_message([text("正在")], "error", error_message="the model is overloaded")
     silent = assistant_message([], "aborted")
 
-    async def scenario(reply: ScriptedReply) -> list[tuple[str, str, str]]:
+    async def scenario(reply: ScriptedReply) -> tuple[str, str, str, str | None]:
         stream = ScriptedModel([reply], sleep=at_once).stream(CONTEXT)
         types = " ".join([event.type async for event in stream])
         message = await stream.result()
-        return [(types, message.stop_reason, text_of(message))]
+        return types, message.stop_reason, text_of(message), message.error_message
 
     assert_same(
-        [run(scenario(overloaded)), run(scenario(silent))],
-        [[("start text_delta error", "error", "正在")], [("error", "aborted", "")]],
+        [run(scenario(overloaded)), run(scenario(silent))[:3]],
+        [
+            ("start text_delta error", "error", "正在", "the model is overloaded"),
+            ("error", "aborted", ""),
+        ],
         because="a script can fail as a provider does",
+    )
+    assert_same(
+        bool(run(scenario(silent))[3]), True, because="a failure without words of its own has some"
     )
 
 

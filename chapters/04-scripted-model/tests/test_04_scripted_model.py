@@ -196,6 +196,11 @@ def test_call_follows_the_text_event_by_event() -> None:
         expected,
         because="a script can be used again, whatever a reader did to the arguments it was given",
     )
+    assert_same(
+        tool_call("call-1", "read", {"path": "说明.md", "lines": 3}).raw_arguments,
+        '{"path":"说明.md","lines":3}',
+        because="the JSON text is compact, and spells no Chinese character as six others",
+    )
 
 
 def test_call_that_is_cut_off_has_no_end() -> None:
@@ -379,10 +384,11 @@ def test_abort_is_looked_for_before_each_block_and_after_each_wait() -> None:
         because="an abort during the second wait is seen before the second piece is sent",
     )
     slept.clear()
+    nothing = message(stop_reason="aborted", input=0, error_message="Operation aborted")
     assert_same(
-        [(event.type, getattr(event, "reason", "")) for event in events_of(model, before)],
-        [("error", "aborted")],
-        because="with a signal that is aborted beforehand there is one event, and no `start`",
+        events_of(model, before),
+        [ErrorEvent("aborted", nothing)],
+        because="a signal that is aborted beforehand leaves one event, no `start`, and no costs",
     )
     assert_same(
         (slept, model.pending, model.call_count),
@@ -451,14 +457,21 @@ def test_rules_for_a_user_and_for_a_tool_result_look_at_the_last_message() -> No
             )
         ]
 
+    found = run(replies())
+    failures = [reply.error_message for reply in found[3:]]
     assert_same(
-        [reply.error_message or text_of(reply) or reply.content for reply in run(replies())][:3],
+        [reply.error_message or text_of(reply) or reply.content for reply in found[:3]],
         [(READ,), "read: # Project", "4 messages"],
         because="a rule for the user fits when the user spoke last; the rule for a result, "
         "when a result is last; what is further back is history",
     )
     assert_same(
-        [reply.stop_reason for reply in run(replies())],
+        [reply.stop_reason for reply in found],
         ["toolUse", "stop", "stop", "error", "error"],
         because="after an assistant message, or with no message at all, neither helper's rule fits",
+    )
+    assert_same(
+        failures[1],
+        failures[0],
+        because="with no message at all there is no last one: no rule fits, and none breaks",
     )

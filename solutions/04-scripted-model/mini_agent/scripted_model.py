@@ -168,14 +168,14 @@ class ScriptedModel:
 
 def tool_call(id: str, name: str, arguments: dict[str, Any]) -> ToolCall:
     """A complete tool call, with the JSON text that a provider would have sent for it."""
-    return ToolCall(id, name, arguments, arguments_json(ToolCall(id, name, arguments)))
+    return ToolCall(id, name, arguments, _compact_json(arguments))
 
 
 def arguments_json(call: ToolCall) -> str:
     """The call's raw arguments; where there are none, compact JSON of its arguments."""
     if call.raw_arguments is not None:
         return call.raw_arguments
-    return json.dumps(call.arguments or {}, ensure_ascii=False, separators=(",", ":"))
+    return _compact_json(call.arguments or {})
 
 
 def on_user(pattern: str, reply: Callable[[re.Match[str]], ScriptedReply]) -> Rule:
@@ -221,6 +221,10 @@ def estimate_usage(context: AgentContext, content: Iterable[ContentBlock]) -> Us
     prompt = len(context.system_prompt or "")
     prompt += sum(_characters(message.content) for message in context.messages)
     return Usage(input=-(-prompt // 4), output=-(-_characters(content) // 4))
+
+
+def _compact_json(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
 
 
 def _characters(content: Iterable[ContentBlock]) -> int:
