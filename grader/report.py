@@ -53,8 +53,7 @@ def _page(graded: Graded, style: Style, verbose: bool) -> Iterator[str]:
     run, chapter = graded.run, graded.chapter
     title = style.strong(f"Checkpoint {chapter.number} · {chapter.manifest.title}")
     yield right(title, graded.directory)
-    if not graded.course.packaged:
-        yield f"course: {graded.course.root}"
+    yield from _named(graded.course)
     for warning in graded.warnings:
         yield f"warning: {warning}"
     yield ""
@@ -296,6 +295,11 @@ def _wrapped(paragraph: str, indent: str) -> list[str]:
     return lines
 
 
+def _named(course: Course) -> list[str]:
+    """Every report names the course that it is about, unless it is the one of the package."""
+    return [] if course.packaged else [f"course: {course.root}"]
+
+
 def _tests(count: int) -> str:
     return f"{count} test" if count == 1 else f"{count} tests"
 
@@ -409,7 +413,7 @@ def in_xml(value: str) -> str:
 
 
 def chapter_list(course: Course, style: Style) -> str:
-    lines = [] if course.packaged else [f"course: {course.root}", ""]
+    lines = [*_named(course), ""] if _named(course) else []
     for chapter in course.chapters:
         manifest = chapter.manifest
         tests = _tests(len(chapter.focused))
@@ -431,7 +435,7 @@ def checkpoint(course: Course, chapter: Chapter, style: Style) -> str:
     red = manifest.first_red
     lines = [
         style.strong(f"Checkpoint {number} · {manifest.title}"),
-        *([] if course.packaged else [f"course: {course.root}"]),
+        *_named(course),
         *_wrapped(manifest.summary, ""),
         "",
         f"  mode            {manifest.mode}, about {manifest.minutes} minutes",
@@ -471,7 +475,7 @@ def _listed(name: str, values: Sequence[str]) -> Iterator[str]:
 
 def hint(course: Course, chapter: Chapter, step: Step, level: int) -> str:
     total = len(step.hints)
-    lines = [f"Step {step.id} · {step.title}: hint {level} of {total}", ""]
+    lines = [f"Step {step.id} · {step.title}: hint {level} of {total}", *_named(course), ""]
     lines += _wrapped(step.hints[level - 1].strip("\n"), "  ")
     command = f"{course.command} hint {chapter.number} {step.id} --level {level + 1}"
     more = f"more: `{command}`" if level < total else "that was the last one"
@@ -487,7 +491,7 @@ def diff(
     title = f"Checkpoint {chapter.number} · {chapter.manifest.title}"
     lines = [
         f"{title}: from {parent.slug if parent else 'nothing'} to {chapter.slug}",
-        *([] if course.packaged else [f"course: {course.root}"]),
+        *_named(course),
         "",
     ]
     wide = max((columns(change.file) for change in changes), default=0)
@@ -519,7 +523,7 @@ def differing(course: Course, chapter: Chapter, directory: str, found: Sequence[
     """What `reset` without a file says."""
     if not found:
         return "Every file is as it was at the start.\n"
-    lines = [f"Not as chapter {chapter.number} started:", ""]
+    lines = [f"Not as chapter {chapter.number} started:", *_named(course), ""]
     lines += [f"  {each.kind:<7}  {each.file}" for each in found]
     one = f"`{course.command} reset {quoted(directory)} {quoted(found[0].file)}`"
     lines += ["", f"hint: {one} sets one back, and keeps yours beside it"]
