@@ -273,7 +273,9 @@ def test_a_symlinked_path_is_graded(grader: Command, course: Path) -> None:
 
 def test_hints_come_one_at_a_time(grader: Command) -> None:
     """The first is vague; --level takes the next."""
-    assert "hint 1 of 2\n\n  str.split\n" in grader("hint", "2", "2.2").out
+    first = grader("hint", "2", "2.2").out
+    assert "hint 1 of 2\ncourse: " in first
+    assert "\n\n  str.split\n\n" in first
     assert "Count(len(text.split()))" in grader("hint", "2", "2.2", "--level", "2").out
 
 
