@@ -131,7 +131,7 @@ def test_messages_never_change() -> None:
             if _can_set(value, name):
                 fail(
                     f"{type(value).__name__}.{name} could be set after the value was made; "
-                    "whoever holds a message must find it as it was (frozen and slots)"
+                    "whoever holds a message must find it as it was (frozen=True)"
                 )
 
 
