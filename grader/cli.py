@@ -32,14 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(args=from_shell, prog_name="grader", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
-        terminal.write(error.format_message() + "\n", sys.stderr)
+        terminal.tell(error.format_message() + "\n")
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "grader"
         _complain(_lower(error.format_message()), f"`{command} --help` shows how it is used")
     except GraderError as error:
         _complain(str(error), error.hint)
     except (click.Abort, KeyboardInterrupt):
-        terminal.write("stopped\n", sys.stderr)
+        terminal.tell("stopped\n")
         return 130
     except OSError as error:
         name = f": `{error.filename}`" if error.filename else ""
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _complain(message: str, hint: str) -> None:
     from grader import report
 
-    terminal.write(report.error(message, hint), sys.stderr)
+    terminal.tell(report.error(message, hint))
 
 
 def _lower(message: str) -> str:

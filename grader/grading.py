@@ -70,12 +70,12 @@ class Grading:
         def show(graded: Graded) -> int:
             clear = "\x1b[2J\x1b[H" if terminal.is_terminal(sys.stdout) else ""
             terminal.write(clear + self._render(graded))
-            terminal.write(f"watching {self.practice.directory}; Ctrl+C ends it\n", sys.stderr)
+            terminal.tell(f"watching {self.practice.directory}; Ctrl+C ends it\n")
             return 0 if graded.run.green else 1
 
         code = watch(self.practice.directory, self._grade, show)
         if terminal.is_terminal(sys.stderr):
-            terminal.write("\n", sys.stderr)  # after the ^C
+            terminal.tell("\n")  # after the ^C
         return code
 
     def _grade(self, warm: Warm | None = None) -> Graded:
@@ -136,12 +136,12 @@ def _progress(total: int) -> Iterator[Callable[[object], None] | None]:
     def on_result(result: object) -> None:
         nonlocal done
         done += 1
-        terminal.write(f"\r{done} of {total} ", sys.stderr)
+        terminal.tell(f"\r{done} of {total} ")
 
     try:
         yield on_result
     finally:
-        terminal.write("\r\x1b[K", sys.stderr)
+        terminal.tell("\r\x1b[K")
 
 
 class Opening:
@@ -178,10 +178,9 @@ class Opening:
             self.course, self.chapter, self.directory, previous=earlier
         )
         parent = self.course.parent(self.chapter)
-        base = str(earlier.directory) if earlier else parent.slug if parent else "nothing"
-        terminal.write(
-            f"made {self.directory}: {base}, with the starter of {self.chapter.slug}\n", sys.stderr
-        )
+        base = str(earlier.directory) if earlier else parent.slug if parent else ""
+        sources = [*filter(None, [base]), f"the starter of {self.chapter.slug}"]
+        terminal.tell(f"made {self.directory} from {' and '.join(sources)}\n")
         return made
 
     def _earlier(self, directory: Path, warm: Warm | None) -> Practice:

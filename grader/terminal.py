@@ -55,14 +55,23 @@ def style_for(stream: TextIO | None) -> Style:
     return Style(wants_color(stream))
 
 
-def write(text: str, stream: TextIO | None = None) -> None:
+def write(text: str) -> None:
+    """Results go to stdout."""
+    put(text, sys.stdout)
+
+
+def tell(text: str) -> None:
+    """Progress and errors go to stderr."""
+    put(text, sys.stderr)
+
+
+def put(text: str, out: TextIO | None) -> None:
     """Write and flush. What the stream's encoding lacks is written in ASCII.
 
     A reader that went away (`grader list | head -1`) is no error: the rest goes nowhere, and
-    the exit code stays what it would have been.
+    the exit code stays what it would have been. So it is with a stream that was never open.
     """
-    out = sys.stdout if stream is None else stream
-    if out is None or out.closed:  # started with a closed descriptor
+    if out is None or out.closed:
         return
     try:
         out.write(_fitting(text, out.encoding or "utf-8"))

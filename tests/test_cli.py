@@ -67,7 +67,7 @@ def test_a_new_practice_is_red_and_says_why(grader: Command, course: Path) -> No
     said = grader("practice", "02", "mydir")
 
     assert said.code == 1
-    assert said.err == "made mydir: 01-greeting, with the starter of 02-counting\n"
+    assert said.err == "made mydir from 01-greeting and the starter of 02-counting\n"
     cause = "cannot import name 'Count' from 'mini_agent.greet'"
     assert said.out.count(cause) == 1
     assert [line.strip() for line in said.out.split("\n") if line.startswith("    ----")] == [
@@ -456,7 +456,7 @@ def test_python_m_grader_is_grader(course: Path) -> None:
 
     assert process.returncode == 1
     assert "0 of 3 passed" in out
-    assert err == "made mydir: nothing, with the starter of 01-greeting\n"
+    assert err == "made mydir from the starter of 01-greeting\n"
 
 
 def test_a_reader_that_goes_away_is_no_error(course: Path) -> None:
@@ -473,6 +473,24 @@ def test_a_reader_that_goes_away_is_no_error(course: Path) -> None:
         assert "Broken" not in err
         assert "Traceback" not in err
         process.stderr.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX closes the streams")
+def test_a_closed_stream_is_no_error(course: Path) -> None:
+    """`>&-` and `2>&-`: nothing is said there, nothing elsewhere, and the exit code stays."""
+    said = []
+    for verb, stream in (("list", ">&-"), ("test nowhere", "2>&-")):
+        ran = subprocess.run(
+            f'"{sys.executable}" -m grader {verb} {stream}',
+            shell=True,
+            cwd=course,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said.append((ran.returncode, ran.stdout, ran.stderr))
+
+    assert said == [(0, "", ""), (2, "", "")]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")

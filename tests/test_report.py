@@ -413,7 +413,7 @@ def test_text_is_ascii_where_the_terminal_cannot_do_better(encoding: str, writte
     """No UnicodeEncodeError, whatever a learner's code printed."""
     pipe = Pipe(encoding)
 
-    terminal.write("Checkpoint 05 · 正… → \ud800", pipe)
+    terminal.put("Checkpoint 05 · 正… → \ud800", pipe)
 
     assert pipe.bytes.getvalue() == written
 
