@@ -24,7 +24,7 @@ from mini_agent.provider_adapter import (
     ToolChunk,
     fixed_transport,
 )
-from mini_agent.providers.openai_compatible import OpenAICompatibleTransport
+from mini_agent.providers.openai_compatible import OpenAICompatibleTransport, parse_provider_chunk
 from mini_agent.sse import SseMessage, decode_chunks, read_sse_messages
 from mini_agent.types import (
     AgentContext,
@@ -214,11 +214,15 @@ def test_sse_line_ends() -> None:
             assert_same(
                 sse_messages(*reads), expected, because=f"line end {end!r}, cut after byte {at}"
             )
-    assert_same(
-        sse_messages(b"data: 1\r\n\rdata: 2\n\r\ndata: 3\r\n\r\n"),
-        [SseMessage("1"), SseMessage("2"), SseMessage("3")],
-        because="the three line ends may stand in one stream",
-    )
+    for mixed in [
+        [b"data: 1\r\n\rdata: 2\n\r\ndata: 3\r\n\r\n"],
+        [b"data: 1\r\n\r", b"\ndata: 2", b"\n", b"\n", b"data: 3"],
+    ]:
+        assert_same(
+            sse_messages(*mixed),
+            [SseMessage("1"), SseMessage("2"), SseMessage("3")],
+            because=f"{mixed}: the three line ends may stand in one stream",
+        )
 
 
 def test_sse_fields() -> None:
@@ -241,6 +245,11 @@ def test_sse_fields() -> None:
     ]
     for reads in ([body], pieces(body, 1)):
         assert_same(sse_messages(*reads), expected, because="the rules of the SSE format")
+    assert_same(
+        sse_messages(b"data: a\xffb\n\ndata: \xe6\xad"),
+        [SseMessage("a\ufffdb"), SseMessage("\ufffd")],
+        because="what is not UTF-8 becomes U+FFFD: it is seen, and it stops nothing",
+    )
 
 
 def test_sse_end_of_stream() -> None:
@@ -267,6 +276,10 @@ def test_payload_usage() -> None:
 
     def usage(prompt: int, output: int) -> dict[str, Any]:
         return {"prompt_tokens": prompt, "completion_tokens": output}
+
+    def details(cached: int, written: int) -> dict[str, Any]:
+        counts = {"cached_tokens": cached, "cache_write_tokens": written}
+        return {"total_tokens": 20, "prompt_tokens_details": counts}
 
     def with_usage(payload: dict[str, Any], value: object) -> dict[str, Any]:
         return {**payload, "usage": value}
@@ -298,6 +311,16 @@ def test_payload_usage() -> None:
             [text_chunk, choice("stop"), {"usage": usage(3, 2)}],
             Usage(3, 2),
             "behind the finish, without choices",
+        ),
+        (
+            [text_chunk, with_usage(choice("stop"), {**usage(12, 2), **details(4, 3)})],
+            Usage(input=5, output=2, cache_read=4, cache_write=3, total=20),
+            "what a cache gave or took is no input, and the total is the provider's own",
+        ),
+        (
+            [text_chunk, with_usage(choice("stop"), {**usage(3, 2), **details(4, 0)})],
+            Usage(input=0, output=2, cache_read=4, total=20),
+            "no count is below zero",
         ),
     ]:
         assert_same(
@@ -344,9 +367,52 @@ def test_payload_error_inside_the_stream() -> None:
         assert_error(message, "server is overloaded", content=[text("正在")])
 
 
+def test_payload_usage_without_a_finish() -> None:
+    """A reply that was cut off was paid for: its error keeps the usage."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 1}
+    message = message_from(choice(content="正在"), {"choices": [], "usage": usage}, "[DONE]")
+
+    assert_error(message, "finish", content=[text("正在")])
+    assert_same(message.usage, Usage(3, 1), because="the usage came, the finish_reason did not")
+
+
 def test_payload_that_is_not_handled() -> None:
     """What the agent cannot show is an error that names it, and is never left out."""
     for payload, part in [
+        ({"object": "chat.completion.chunk"}, "choices must be an array"),
+        ({"choices": [1]}, "choices[0] must be an object"),
+        (choice(tool_calls={}), "choices[0].delta.tool_calls must be an array"),
+        (choice(tool_calls=[1]), "choices[0].delta.tool_calls[0] must be an object"),
+        (
+            choice(tool_calls=[{"function": "read"}]),
+            "choices[0].delta.tool_calls[0].function must be an object",
+        ),
+        (
+            call("{}", index=0, name=1),
+            "choices[0].delta.tool_calls[0].function.name must be a string",
+        ),
+        (
+            choice(tool_calls=[{"function": {"arguments": {}}}]),
+            "choices[0].delta.tool_calls[0].function.arguments must be a string",
+        ),
+        ({"choices": [{"finish_reason": 1}]}, "choices[0].finish_reason must be a string"),
+        ({"choices": [], "usage": [1]}, "usage must be an object"),
+        ({"choices": [{"usage": 1}]}, "choices[0].usage must be an object"),
+        (
+            {"choices": [], "usage": {"prompt_tokens_details": 1}},
+            "usage.prompt_tokens_details must be an object",
+        ),
+        *(
+            ({"choices": [], "usage": {field: -1}}, f"usage.{field} must be")
+            for field in ("prompt_tokens", "completion_tokens", "total_tokens")
+        ),
+        *(
+            (
+                {"choices": [], "usage": {"prompt_tokens_details": {field: 1.5}}},
+                f"usage.prompt_tokens_details.{field} must be",
+            )
+            for field in ("cached_tokens", "cache_write_tokens")
+        ),
         (choice(content=[{"type": "text", "text": "读"}]), "choices[0].delta.content"),
         ({"choices": [choice()["choices"][0]] * 2}, "choices"),
         ("[1]", "payload must be an object"),
@@ -355,6 +421,18 @@ def test_payload_that_is_not_handled() -> None:
     ]:
         message = message_from(choice(content="正在"), payload, choice("stop"))
         assert_error(message, part, content=[text("正在")])
+
+
+def test_payload_text_and_parsed_json_are_one() -> None:
+    """`parse_provider_chunk` takes a message's data as it came, or parsed."""
+    payload = choice("stop", content="正在")
+    for form in (payload, json.dumps(payload)):
+        assert_same(
+            list(parse_provider_chunk(form)),
+            [TextChunk("正在"), FinishChunk("stop")],
+            because="one payload, and its chunks in order",
+        )
+    assert_same(list(parse_provider_chunk('{"choices":[]}')), [], because="nothing in it")
 
 
 # Tool calls
@@ -453,13 +531,64 @@ def test_http_errors_carry_status_and_words_and_no_key() -> None:
         (429, {"error": {"message": "Rate limit", "type": "requests"}}, "Rate limit"),
         (403, {"message": f"key={quote(KEY)}"}, "key=[redacted]"),
         (403, {"detail": f"key={quote(KEY, safe='').lower()}"}, "key=[redacted]"),
+        (400, [{"error": {"message": "no such model"}}], "no such model"),
+        (400, {"error": "no such model"}, "no such model"),
         (500, "upstream timed out", "upstream timed out"),
+        (500, r"bad key: test-key\/05\u002bb", "bad key: [redacted]"),
+        (502, "", "502"),
     ]:
         content = body if isinstance(body, str) else json.dumps(body)
-        server = Server(Body([content.encode()]), status)
+        server = Server(Body(pieces(content.encode(), 9)), status)
         message = message_of(server.transport())
         assert_error(message, str(status), words, content=[])
         assert_same(server.body.closed, True, because="an error response is closed too")
+        if "{" in (message.error_message or ""):
+            fail(f"the provider's words are shown, and not its JSON: {message.error_message!r}")
+
+
+def test_http_long_error_is_cut_without_half_a_key() -> None:
+    """A page of HTML is cut to what a person reads, and the cut shows no part of the key."""
+    for before in range(980, 1000):
+        page = "x" * before + KEY + "y" * 100_000
+        message = message_of(Server(Body([page.encode()]), 500).transport())
+        said = message.error_message or ""
+        if len(said) > 2_000:
+            fail(f"an error of {len(said)} characters is no message")
+        if KEY[:6] in said:
+            fail(f"first redact, then cut: the message ends in {said[-30:]!r}")
+
+
+def test_http_an_error_without_text_has_a_name() -> None:
+    """An exception that says nothing is called by its class."""
+    body = Body([sse(choice(content="正在"))], error=httpx.ReadTimeout(""))
+    assert_error(message_of(Server(body).transport()), "ReadTimeout", content=[text("正在")])
+
+
+def test_http_an_error_response_that_stalls_can_be_aborted() -> None:
+    """The body of an error is read like any other: an abort is heard."""
+    body = Body([b"one moment"], stalls=True)
+
+    async def aborted() -> AssistantMessage:
+        signal = AbortSignal()
+        options = StreamOptions(signal=signal)
+        stream = model_of(Server(body, 500).transport()).stream(CONTEXT, options)
+        asyncio.get_running_loop().call_later(0, signal.abort)
+        return await stream.result()
+
+    message = run(soon(aborted(), because="the error's body never ends; the abort must be heard"))
+    assert_same(message.stop_reason, "aborted", because="an abort is an abort")
+    assert_same(body.closed, True, because="the response is closed on every way out")
+
+
+def test_http_text_that_is_no_unicode_is_sent_anyway() -> None:
+    """A lone surrogate in the conversation, as a broken file name brings it, doesn't end it."""
+    server = Server(Body([REPLY.encode()]))
+    request = ProviderRequest("test-model", [{"role": "user", "content": "读 \ud800.md"}])
+
+    chunks = run(collect(server.transport().stream(request)))
+
+    assert_same(chunks, REPLY_CHUNKS, because="the request was sent and answered")
+    assert_same(len(server.requests), 1, because="it was sent once")
 
 
 def test_http_bad_key_or_url_stops_before_the_request() -> None:
@@ -471,6 +600,7 @@ def test_http_bad_key_or_url_stops_before_the_request() -> None:
         ({"base_url": "provider.test/v1"}, "base_url"),
         ({"base_url": "ftp://provider.test"}, "base_url"),
         ({"base_url": "https://"}, "base_url"),
+        ({"base_url": "https://[provider.test"}, "base_url"),
     ]:
         server = Server(Body([REPLY.encode()]))
         message = message_of(server.transport(**settings))
@@ -520,6 +650,38 @@ def test_http_a_reader_that_stops_early_closes_the_response() -> None:
 
     assert_same(event, TextDeltaEvent(0, "正在", (text("正在"),)), because="the first text")
     assert_same(body.closed, True, because="closing the stream closes the response")
+
+
+def test_model_that_is_aborted_before_it_begins_asks_nobody() -> None:
+    """An aborted signal ends the reply before any request."""
+    server = Server(Body([REPLY.encode()]))
+
+    async def aborted() -> AssistantMessage:
+        signal = AbortSignal()
+        signal.abort()
+        options = StreamOptions(signal=signal)
+        return await model_of(server.transport()).stream(CONTEXT, options).result()
+
+    assert_same(run(aborted()).stop_reason, "aborted", because="the signal was aborted before")
+    assert_same(server.requests, [], because="nothing was sent")
+
+
+def test_model_ignores_empty_text_and_stamps_its_message() -> None:
+    """A text chunk without text is nothing; the message carries the clock's time."""
+    chunks: list[ProviderChunk] = [TextChunk(""), TextChunk("正在"), TextChunk(""), FinishChunk("stop")]
+    model = ProviderModel(
+        fixed_transport(chunks), provider="test", model="test-model", clock=lambda: 7
+    )
+
+    message = run(model.stream(CONTEXT).result())
+
+    assert_same(
+        (message.content, message.provider, message.model, message.timestamp),
+        ((text("正在"),), "test", "test-model", 7),
+        because="one block; the reply says who gave it and when",
+    )
+    empty = message_of(fixed_transport([TextChunk(""), FinishChunk("stop")]))
+    assert_same(empty.content, (), because="no text: no block")
 
 
 def test_model_aborts_over_a_transport_that_forgets_its_signal() -> None:

@@ -202,8 +202,8 @@ async def _fill(
                 case ToolChunk():
                     call = calls.find(chunk)
                     if call is None:
-                        call = calls.add(chunk, await reply.open_tool_call())
-                    calls.name(call, chunk)
+                        call = calls.add(await reply.open_tool_call())
+                    calls.note(call, chunk)
                     reply.name_tool_call(call.content_index, chunk.id, chunk.name)
                     if chunk.arguments_delta is not None:
                         await reply.add_arguments(call.content_index, chunk.arguments_delta)
@@ -267,15 +267,14 @@ class _OpenCalls:
             call = self._by_index.get(chunk.index)
         return None if call and call.id and chunk.id else call
 
-    def add(self, chunk: ToolChunk, content_index: int) -> _OpenCall:
+    def add(self, content_index: int) -> _OpenCall:
+        """A new call in this slot of the content, the place that it keeps."""
         call = _OpenCall(content_index)
         self.in_order.append(call)
-        if chunk.index is not None:
-            self._by_index[chunk.index] = call
         return call
 
-    def name(self, call: _OpenCall, chunk: ToolChunk) -> None:
-        """Take the id and the name if they are the first ones."""
+    def note(self, call: _OpenCall, chunk: ToolChunk) -> None:
+        """Remember what leads to `call`. The first id and the first name stay."""
         call.id = call.id or chunk.id or ""
         call.name = call.name or chunk.name or ""
         if chunk.id:

@@ -6,7 +6,7 @@ other's state, so each can be read, and tested, without the network.
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -20,6 +20,7 @@ from mini_agent.types import (
     ToolResultMessage,
     Usage,
     UserMessage,
+    now_ms,
     text_of,
     tool_calls,
 )
@@ -94,10 +95,18 @@ def to_provider_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]] |
 class ProviderModel:
     """A model behind a transport. All state of one reply lives in its `stream()` call."""
 
-    def __init__(self, transport: ProviderTransport, *, provider: str, model: str) -> None:
+    def __init__(
+        self,
+        transport: ProviderTransport,
+        *,
+        provider: str,
+        model: str,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
         self._transport = transport
         self._provider = provider
         self._model = model
+        self._clock = clock
 
     def stream(self, context: AgentContext, options: StreamOptions | None = None) -> ModelStream:
         """Send the context and tell what comes back, as `Model` promises."""

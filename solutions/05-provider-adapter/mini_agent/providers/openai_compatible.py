@@ -180,7 +180,7 @@ def _body(request: ProviderRequest) -> bytes:
         body["tools"] = request.tools
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     # A lone surrogate, as a broken file name brings it, is no reason to lose the conversation.
-    return json.dumps(body, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
 
 # The response
