@@ -668,7 +668,12 @@ def test_model_that_is_aborted_before_it_begins_asks_nobody() -> None:
 
 def test_model_ignores_empty_text_and_stamps_its_message() -> None:
     """A text chunk without text is nothing; the message carries the clock's time."""
-    chunks: list[ProviderChunk] = [TextChunk(""), TextChunk("正在"), TextChunk(""), FinishChunk("stop")]
+    chunks: list[ProviderChunk] = [
+        TextChunk(""),
+        TextChunk("正在"),
+        TextChunk(""),
+        FinishChunk("stop"),
+    ]
     model = ProviderModel(
         fixed_transport(chunks), provider="test", model="test-model", clock=lambda: 7
     )

@@ -248,9 +248,7 @@ def test_normalized_text_deltas_build_cumulative_partials() -> None:
             StartEvent(()),
             TextDeltaEvent(0, "正在", (text("正在"),)),
             TextDeltaEvent(0, "读取", (text("正在读取"),)),
-            DoneEvent(
-                "stop", final(text("正在读取"), stop_reason="stop", usage=Usage(output=2))
-            ),
+            DoneEvent("stop", final(text("正在读取"), stop_reason="stop", usage=Usage(output=2))),
         ],
         because="a partial holds all the text so far; the finish brings reason and usage",
     )
@@ -324,9 +322,7 @@ def test_normalized_failure_and_length_keep_what_arrived() -> None:
 
     assert_same(
         last_of(fixed_transport(arrived, error=RuntimeError("connection lost"))),
-        ErrorEvent(
-            "error", final(*kept, stop_reason="error", error_message="connection lost")
-        ),
+        ErrorEvent("error", final(*kept, stop_reason="error", error_message="connection lost")),
         because="the transport raised: an `error` event with its text and with what had arrived",
     )
     assert_same(
