@@ -80,17 +80,22 @@ def test_events_only_done_and_error_carry_the_final_message() -> None:
     whole = message(call, stop_reason="toolUse")
     broken = message(stop_reason="aborted", error_message="Operation aborted")
 
-    found = [
-        final_message(StartEvent(())),
-        final_message(TextDeltaEvent(0, "正在", (text("正在"),))),
-        final_message(ToolCallDeltaEvent(0, '{"path":', (call,))),
-        final_message(ToolCallEndEvent(0, call, (call,))),
-        final_message(DoneEvent("toolUse", whole)),
-        final_message(ErrorEvent("aborted", broken)),
+    events: list[ModelEvent] = [
+        StartEvent(()),
+        TextDeltaEvent(0, "正在", (text("正在"),)),
+        ToolCallDeltaEvent(0, '{"path":', (call,)),
+        ToolCallEndEvent(0, call, (call,)),
+        DoneEvent("toolUse", whole),
+        ErrorEvent("aborted", broken),
     ]
 
     assert_same(
-        found,
+        [event.type for event in events],
+        ["start", "text_delta", "toolcall_delta", "toolcall_end", "done", "error"],
+        because="the six names are the protocol's own; they are given, and stay as they are",
+    )
+    assert_same(
+        [final_message(event) for event in events],
         [None, None, None, None, whole, broken],
         because="the message of `done` and of `error` is the stream's result; "
         "for every other event the answer is None",
@@ -246,6 +251,17 @@ def test_call_arguments_are_one_json_object_or_an_error() -> None:
         [{}, {}, {}, {}],
         because="a tool without arguments may come with no text at all: that is {}",
     )
+
+    async def without_text(reply: Reply) -> None:
+        await reply.end_tool_call(await reply.open_tool_call("call-1", "now"))
+        await reply.done("toolUse")
+
+    now = ToolCall("call-1", "now", {}, "")
+    assert_same(
+        told(without_text)[:2],
+        [StartEvent(()), ToolCallEndEvent(0, now, (now,))],
+        because="a call that ends without a fragment is complete: no text, and no arguments",
+    )
     for raw in ('{"path":', "[1]", '"README.md"', "null", '{"size":NaN}'):
         try:
             found = parse_arguments(ToolCall("call-1", "read", None, raw))
@@ -270,6 +286,9 @@ def test_ending_failure_is_an_event_that_keeps_the_content() -> None:
     async def never_begins(reply: Reply) -> None:
         raise ModelError("no such model")
 
+    async def says_nothing(reply: Reply) -> None:
+        raise TimeoutError
+
     kept = message(text("正在"), stop_reason="error", error_message="connection lost")
     events, result = told_by_stream(breaks_off)
     assert_same(
@@ -291,6 +310,13 @@ def test_ending_failure_is_an_event_that_keeps_the_content() -> None:
         because="a failure before the first piece is a lone `error`: no reply had started",
     )
 
+    _, result = told_by_stream(says_nothing)
+    assert_same(
+        result.error_message,
+        "TimeoutError",
+        because="an exception without a text of its own is told by the name of its class",
+    )
+
 
 def test_ending_is_never_missing_and_never_double() -> None:
     """A stream has one terminal event, whatever the model's code does (step 3.4)."""
@@ -309,7 +335,9 @@ def test_ending_is_never_missing_and_never_double() -> None:
         ["start", "error"],
         because="code that returns without done() has not finished: its reader must be told",
     )
-    assert_same(bool(result.error_message), True, because="an error says what is wrong")
+    assert_same(
+        result.error_message in (None, "", "None"), False, because="an error says what is wrong"
+    )
 
     events, result = told_by_stream(goes_on)
     whole = message(stop_reason="stop")
@@ -361,7 +389,7 @@ def test_ending_by_an_abort_is_aborted() -> None:
 
 def test_render_shows_text_as_it_comes_and_a_notice_on_its_own_line() -> None:
     """Text flows; a call, a failure and a cut are whole lines (step 3.5)."""
-    call = ToolCall("call-1", "read", {"path": "README.md"}, '{"path":\n"README.md"}')
+    call = ToolCall("call-1", "read", {"path": "说明.md"}, '{"path":\n"说明.md"}')
     renderer = Renderer()
 
     def show(*events: ModelEvent) -> list[str]:
@@ -372,11 +400,11 @@ def test_render_shows_text_as_it_comes_and_a_notice_on_its_own_line() -> None:
             StartEvent(()),
             TextDeltaEvent(0, "正在", ()),
             TextDeltaEvent(0, "读取", ()),
-            ToolCallDeltaEvent(1, '{"path":\n"README.md"}', ()),
+            ToolCallDeltaEvent(1, '{"path":\n"说明.md"}', ()),
             ToolCallEndEvent(1, call, ()),
             DoneEvent("toolUse", message(stop_reason="toolUse")),
         ),
-        ["", "正在", "读取", "", '\n[tool call] read {"path":"README.md"}\n', ""],
+        ["", "正在", "读取", "", '\n[tool call] read {"path":"说明.md"}\n', ""],
         because="text is written at once; a call is one line of its own, "
         "whatever line breaks its raw text has",
     )
