@@ -197,6 +197,10 @@ def test(
       grader test mydir -k sse          tests with `sse` in their name
       grader test mydir --watch         again at every save
       grader test mydir --format json   for a program
+
+    JSON keys that stay: chapter, directory, passed, failed, not_run, seconds, cause (why tests
+    were not run, or null), and tests, each with id, title, step, outcome ("passed", "failed" or
+    "not run"), seconds and message.
     """
     from grader.grading import Grading, limits_of, worker
     from grader.practice import is_practice, open_practice

@@ -1,6 +1,7 @@
 """A verb that grades: open or make the practice, choose the tests, run them, show the report."""
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ def worker() -> Warm:
 
 
 def limits_of(timeout: float | None, run_timeout: float | None) -> Limits:
+    if any(math.isnan(each) for each in (timeout, run_timeout) if each is not None):
+        raise GraderError("a time limit is a number of seconds")
     usual = Limits()
     one = timeout or usual.test_seconds
     return Limits(

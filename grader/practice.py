@@ -136,8 +136,11 @@ def files_from(course: Course, previous: Practice) -> dict[str, bytes]:
     taken: dict[str, bytes] = {}
     for folder in sorted(folders):
         for name, path in files_under(previous.directory / folder).items():
-            if not _BACKUP.search(name) and not Path(name).name.startswith("."):
-                taken[f"{folder}/{name}"] = _read(path)
+            if _BACKUP.search(name) or Path(name).name.startswith(".") or not path.is_file():
+                continue
+            if not name.isprintable():
+                raise GraderError(f"`{path}` has a name that cannot be kept")
+            taken[f"{folder}/{name}"] = _read(path)
     for name in known:
         path = previous.directory / name
         if name not in taken and path.is_file():
@@ -393,7 +396,7 @@ def _content(source: Path | bytes) -> bytes:
 
 def _same(path: Path, content: bytes) -> bool:
     try:
-        return not path.is_symlink() and path.read_bytes() == content
+        return path.is_file() and not path.is_symlink() and path.read_bytes() == content
     except OSError:
         return False
 

@@ -52,7 +52,7 @@ def text(graded: Graded, style: Style, *, verbose: bool = False) -> str:
 def _page(graded: Graded, style: Style, verbose: bool) -> Iterator[str]:
     run, chapter = graded.run, graded.chapter
     title = style.strong(f"Checkpoint {chapter.number} · {chapter.manifest.title}")
-    yield right(title, graded.directory)
+    yield right(title, visible(graded.directory))
     yield from _named(graded.course)
     for warning in graded.warnings:
         yield f"warning: {warning}"

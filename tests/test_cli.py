@@ -369,6 +369,7 @@ def test_help_teaches(grader: Command) -> None:
         ("test first -k zebra", "error: no test has `zebra` in its name", "hello: keeps spaces"),
         ("test first --stretch", "error: 01-greeting has no stretch tests", ""),
         ("test first --timeout 0", "error: invalid value for '--timeout'", "grader test --help"),
+        ("test first --timeout nan", "error: a time limit is a number of seconds", ""),
         ("test first --timeout x", "error: invalid value for '--timeout'", "grader test --help"),
         ("test first --format csv", "error: invalid value for '--format'", "grader test --help"),
         ("test first --watch --format json", "error: `--watch` is for people", "grader test"),
@@ -639,6 +640,50 @@ def test_watch_ends_a_run_that_is_out_of_date(course: Path, watch: Watch) -> Non
 
     watching.sees("3 of 3 passed")
     assert watching.stop()[0] == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no pty")
+def test_only_a_terminal_is_cleared_and_counted(course: Path) -> None:
+    """On one, `--watch` clears the screen and shows how far a run is; Ctrl+C is a key."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _IN_TERMINAL, "practice", "1", "mydir", "--watch"],
+        cwd=course,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env=environment,
+    )
+    os.close(theirs)
+    shown = b""
+    try:
+        while b"Ctrl+C ends it" not in shown:
+            shown += os.read(ours, 1 << 16)
+        os.write(ours, b"\x03")
+        with contextlib.suppress(OSError):  # how Linux says that the other side is closed
+            while piece := os.read(ours, 1 << 16):
+                shown += piece
+        assert process.wait(timeout=30) == 1
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+    assert b"\x1b[2J\x1b[H\x1b[1mCheckpoint 01" in shown
+    assert b"\r3 of 3 " in shown
+    assert b"Traceback" not in shown
+
+
+_IN_TERMINAL = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl+C reaches this process
+from grader.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 def test_a_watched_directory_that_goes_away_ends_the_watch(course: Path, watch: Watch) -> None:

@@ -376,6 +376,40 @@ def test_reset_knows_what_came_with_from(
     assert differences(course, again) == []
 
 
+def test_from_skips_what_is_no_file(course: Course, finished: Practice, tmp_path: Path) -> None:
+    """A dangling symlink and a pipe hold nothing to copy; a pipe would wait for ever."""
+    package = finished.directory / "mini_agent"
+    (package / "dangling.py").symlink_to("nowhere.py")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(package / "pipe.py")
+
+    made = create_practice(course, course.chapter("2"), tmp_path / "next", previous=finished)
+
+    assert sorted(os.listdir(made.directory / "mini_agent")) == [
+        "__init__.py",
+        "count.py",
+        "greet.py",
+        "helper.py",
+    ]
+
+
+def test_from_refuses_a_name_that_cannot_be_kept(
+    course: Course, finished: Practice, tmp_path: Path
+) -> None:
+    """One error, and nothing is made."""
+    name = b"\xff.py" if sys.platform == "linux" else b"a\nb.py"
+    path = os.path.join(os.fsencode(finished.directory / "mini_agent"), name)
+    try:
+        with open(path, "wb"):
+            pass
+    except OSError:
+        return  # a file system that has no such names
+
+    with pytest.raises(GraderError, match="has a name that cannot be kept"):
+        create_practice(course, course.chapter("2"), tmp_path / "next", previous=finished)
+    assert not (tmp_path / "next").exists()
+
+
 # reset
 
 
