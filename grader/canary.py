@@ -29,7 +29,13 @@ class Canary:
 _CANARY = """
 import pytest
 
-from grader.testing import assert_same, fail
+from dataclasses import dataclass
+from grader.testing import assert_same, fail, plain, run
+
+@dataclass
+class Pair:
+    x: object
+    y: object
 
 class Yes(str):
     def __eq__(self, other): return True
@@ -45,9 +51,16 @@ def sentence(): fail("no")
 def claims(): assert_same(Yes("a"), "b")
 def inside(): assert_same([{{"a": Yes("b")}}], [{{"a": "b"}}])
 def shorter(): assert_same((1,), (1, 2))
+def fields(): assert_same(Pair(1, 2), Pair(1, 3))
+async def later(): fail("no")
+async def value(): return 1
+def in_a_loop(): run(later())
 
 def must_fail():
-    for probe in (different, not_true, not_raised, failing, sentence, claims, inside, shorter):
+    for probe in (
+        different, not_true, not_raised, failing, sentence, claims, inside, shorter, fields,
+        in_a_loop,
+    ):
         try:
             probe()
         except BaseException as error:
@@ -59,6 +72,8 @@ def must_fail():
 def must_pass():
     assert [1, "a"] == [1, "a"]
     assert_same([{{"a": (1, None)}}], [{{"a": (1, None)}}])
+    assert_same(plain(Pair((1,), "a")), {{"x": [1], "y": "a"}})
+    assert_same(run(value()), 1)
     with pytest.raises(ValueError): int("x")
 
 def {fail_1}(): must_fail()

@@ -1,8 +1,19 @@
 """What a reader of a report should know of a learner's code. Nothing here changes a verdict."""
 
+import ast
 from pathlib import Path
 
 _TELLING = (b"_getframe", b"inspect", b"ctypes", b"_exit", b"__eq__", b"gc")
+_MODULES = ("ctypes", "gc")
+_PEEKING = (
+    "currentframe",
+    "getframeinfo",
+    "getinnerframes",
+    "getouterframes",
+    "getsource",
+    "getsourcelines",
+    "stack",
+)
 
 
 def remarks(directory: Path) -> list[str]:
@@ -20,26 +31,31 @@ def remarks(directory: Path) -> list[str]:
 
 
 def _remarks_on(source: bytes, name: str) -> list[str]:
-    import ast
-
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return []
     notes = []
     for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                used = [
-                    a.name for a in names if a.name.partition(".")[0] in ("inspect", "gc", "ctypes")
-                ]
-                notes += [f"{name}:{node.lineno} imports {module}" for module in used]
-            case ast.ImportFrom(module=module) if module in ("inspect", "gc", "ctypes"):
-                notes.append(f"{name}:{node.lineno} imports {module}")
-            case ast.Attribute(attr="_getframe"):
-                notes.append(f"{name}:{node.lineno} looks at its caller's frame")
-            case ast.Attribute(value=ast.Name(id="os"), attr="_exit"):
-                notes.append(f"{name}:{node.lineno} calls os._exit")
-            case ast.FunctionDef(name="__eq__"):
-                notes.append(f"{name}:{node.lineno} defines __eq__, which no test asks")
+        for remark in _remark(node):
+            notes.append(f"{name}:{getattr(node, 'lineno', 0)} {remark}")
     return notes
+
+
+def _remark(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [f"imports {a.name}" for a in names if a.name in _MODULES]
+        case ast.ImportFrom(module=module) if module in _MODULES:
+            return [f"imports {module}"]
+        case ast.ImportFrom(module="inspect", names=names):
+            return [f"reads its caller's code ({a.name})" for a in names if a.name in _PEEKING]
+        case ast.Attribute(value=ast.Name(id="inspect"), attr=name) if name in _PEEKING:
+            return [f"reads its caller's code ({name})"]
+        case ast.Attribute(value=ast.Name(id="sys"), attr="_getframe"):
+            return ["reads its caller's code (_getframe)"]
+        case ast.Attribute(value=ast.Name(id="os"), attr="_exit"):
+            return ["calls os._exit"]
+        case ast.FunctionDef(name="__eq__"):
+            return ["defines __eq__, which no test asks"]
+    return []

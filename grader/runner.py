@@ -535,6 +535,8 @@ def _how_it_ended(status: int) -> str:
             return f"signal {signal.Signals(-status).name}"
         except ValueError:
             return f"signal {-status}"
+    if status == sandbox.FELL_SILENT:
+        return "the code closed the grader's channel"
     return f"exit code {status}"
 
 

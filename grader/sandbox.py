@@ -37,6 +37,8 @@ _KEPT = (
     "WINDIR",
 )
 
+FELL_SILENT = 1000  # instead of an exit code: it closed its channel and lived on
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CAPABILITY_VERSION_3 = 0x20080522

@@ -6,10 +6,10 @@ learner who meets it at midnight: what was expected, what came, and which rule s
 
 import asyncio
 import contextlib
-import dataclasses
 import inspect
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -53,10 +53,9 @@ def plain(value: object) -> Any:
     Tuples become lists. Tests compare this with a literal, so that a class which
     drops or invents a field can't hide it.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type):
         tags = {name: getattr(value, name) for name in ("type", "role") if hasattr(value, name)}
-        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return tags | fields
+        return tags | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if type(value) in (list, tuple):
         return [plain(item) for item in value]  # type: ignore[attr-defined]
     if type(value) is dict:
@@ -76,7 +75,11 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     Fails if it leaves a task behind: whoever starts a task ends it.
     """
     __tracebackhide__ = True
-    return asyncio.run(_and_no_task_left(coroutine))
+    results: list[T] = []
+    asyncio.run(_and_no_task_left(coroutine, results))
+    if not results:
+        raise AssertionError("the event loop ended before the coroutine did")
+    return results[0]
 
 
 def _tell(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -87,7 +90,7 @@ def _tell(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         print(f"asyncio: {context['message']}: {context.get('exception')!r}", file=sys.stderr)
 
 
-async def _and_no_task_left(coroutine: Awaitable[T]) -> T:
+async def _and_no_task_left(coroutine: Awaitable[T], results: list[T]) -> None:
     asyncio.get_running_loop().set_exception_handler(_tell)
     result = await coroutine
     for _ in range(3):  # let a task that was cancelled in this turn finish
@@ -99,7 +102,7 @@ async def _and_no_task_left(coroutine: Awaitable[T]) -> T:
     if left:
         names = ", ".join(sorted(getattr(t.get_coro(), "__qualname__", "?") for t in left))
         raise AssertionError(f"a task was left running: {names}; whoever starts a task must end it")
-    return result
+    results.append(result)
 
 
 async def soon(awaitable: Awaitable[T], *, because: str, turns: int = 1000) -> T:
@@ -153,8 +156,8 @@ def _difference(actual: object, expected: object, path: str) -> tuple[str, str, 
     if kind in (set, frozenset):  # by repr: an element's own __eq__ and __hash__ are not asked
         left, right = (sorted(items, key=_show) for items in (actual, expected))  # type: ignore[call-overload]
         return _difference_in_sequence(left, right, path)
-    if dataclasses.is_dataclass(kind):
-        for field in dataclasses.fields(kind):
+    if is_dataclass(kind):
+        for field in fields(kind):
             found = _difference(
                 getattr(actual, field.name), getattr(expected, field.name), f"{path}.{field.name}"
             )

@@ -9,6 +9,7 @@ private channel. What pytest concludes, prints or exits with decides nothing.
 """
 
 import ast
+import contextlib
 import faulthandler
 import gc
 import hashlib
@@ -21,6 +22,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 import types
 from collections.abc import Callable, Iterator
@@ -35,15 +37,12 @@ if __name__ == "__main__":  # the interpreter's path does not hold this package,
     assert _spec is not None
     sys.modules["grader"] = importlib.util.module_from_spec(_spec)
 
-import contextlib
-
 from grader import sandbox
 from grader.explain import Explainer, safe
-from grader.guard import Guard
+from grader.guard import Guard, Helpers, imported_helpers
 
-_CODE: dict[
-    tuple[str, str], types.CodeType
-] = {}  # the course's test files, compiled, by name and hash
+# The course's test files, compiled, by name and hash.
+_CODE: dict[tuple[str, str], tuple[types.CodeType, Helpers]] = {}
 _PLUGINS_OFF = (
     "cacheprovider",
     "debugging",
@@ -155,20 +154,24 @@ class _LearnerFinder:
 # The run
 
 
-def compiled(name: str, source: bytes) -> types.CodeType:
-    """A test file as code whose asserts explain themselves. A supervisor makes it once."""
+def compiled(name: str, source: bytes) -> tuple[types.CodeType, Helpers]:
+    """A test file as code whose asserts explain themselves, and what it imports to judge with.
+
+    A supervisor makes it once.
+    """
     key = (name, hashlib.sha256(source).hexdigest())
-    code = _CODE.get(key)
-    if code is None:
+    found = _CODE.get(key)
+    if found is None:
         tree = ast.parse(source, filename=name)
+        helpers = imported_helpers(tree)
         try:
             from _pytest.assertion.rewrite import rewrite_asserts
 
             rewrite_asserts(tree, source, name)
         except (ImportError, TypeError, AttributeError):  # not a public function: do without
             tree = ast.parse(source, filename=name)
-        _CODE[key] = code = compile(tree, name, "exec", dont_inherit=True)
-    return code
+        _CODE[key] = found = compile(tree, name, "exec", dont_inherit=True), helpers
+    return found
 
 
 def execute(job: dict[str, Any], write: Callable[[bytes], Any]) -> None:
@@ -257,7 +260,8 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
             send("loading", file=number)
             arm()
             try:
-                exec(compiled(name, source.encode()), vars(module))
+                code, helpers = compiled(name, source.encode())
+                exec(code, vars(module))
             except base_exception as error:
                 send(
                     "unloadable",
@@ -268,10 +272,10 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
                 raise self.CollectError(name) from None
             finally:
                 rest()
+            guard.watch(module, helpers)
             broken = guard.broken()
             if broken:
                 send("tampered", message=broken)
-            guard.watch(module)
             return module
 
     class Plugin:
@@ -471,11 +475,14 @@ def _end(child: int, *, patient: bool) -> int:
                 child = 0
                 break
             if patient:
-                _pause(0.002)
+                time.sleep(0.002)
         if child:
             _kill_group(child)
             os.kill(child, signal.SIGKILL)  # it may not have its own group yet
             _, status = os.waitpid(child, 0)
+            if patient:
+                sandbox.sweep()
+                return sandbox.FELL_SILENT
     sandbox.sweep()
     return os.waitstatus_to_exitcode(status)
 
@@ -485,12 +492,6 @@ def _kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
-
-
-def _pause(seconds: float) -> None:
-    import time
-
-    time.sleep(seconds)
 
 
 def main(arguments: list[str]) -> None:

@@ -584,7 +584,7 @@ def test_an_edited_copy_of_the_tests_is_named_and_not_used(tmp_path: Path, warm:
 def test_telling_code_is_reported_and_changes_no_verdict(tmp_path: Path, warm: Warm) -> None:
     """What a reader of the report would look at first; words in text are no code."""
     thing = (
-        RIGHT + "import gc, sys\n"
+        RIGHT + "import gc, sys, inspect\nassert inspect.iscoroutine(1) is False\n"
         "class A:\n    def __eq__(self, other): return sys._getframe() is None\n"
         "TEXT = 'inspect ctypes os._exit'\n"
     )
@@ -594,8 +594,8 @@ def test_telling_code_is_reported_and_changes_no_verdict(tmp_path: Path, warm: W
     assert run.green
     assert run.notes == (
         "mini_agent/thing.py:3 imports gc",
-        "mini_agent/thing.py:5 defines __eq__, which no test asks",
-        "mini_agent/thing.py:5 looks at its caller's frame",
+        "mini_agent/thing.py:6 defines __eq__, which no test asks",
+        "mini_agent/thing.py:6 reads its caller's code (_getframe)",
     )
 
 

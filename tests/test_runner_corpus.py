@@ -269,6 +269,76 @@ TRICKS = (
         trusted=False,
     ),
     Row(
+        "replaces the module of helpers",
+        "import sys, types\n"
+        "fake = types.ModuleType('grader.testing')\n"
+        "fake.assert_same = lambda *a, **k: None\n"
+        "sys.modules['grader.testing'] = fake\n" + WRONG,
+        NONE,
+        "the module grader.testing was replaced",
+        trusted=False,
+    ),
+    Row(
+        "lends the test file a helper and takes it back",
+        "import sys, types\n"
+        "real = sys.modules['grader.testing']\n"
+        "class Fake(types.ModuleType):\n"
+        "    def __getattr__(self, name):\n"
+        "        if name.startswith('__'): raise AttributeError(name)\n"
+        "        sys.modules['grader.testing'] = real\n"
+        "        return lambda *a, **k: None\n"
+        "sys.modules['grader.testing'] = Fake('grader.testing')\n" + WRONG,
+        NONE,
+        "assert_same was replaced",
+        trusted=False,
+    ),
+    Row(
+        "an event loop that runs nothing",
+        "import asyncio\nasyncio.run = lambda coroutine: coroutine.close()\n" + WRONG,
+        NONE,
+        "one that must pass failed",
+        trusted=False,
+    ),
+    Row(
+        "dataclasses without fields",
+        "import dataclasses\n"
+        "dataclasses._FIELD = object()\n"
+        "dataclasses._FIELDS = '__nothing__'\n" + WRONG,
+        NONE,
+        "a test that must fail did not",
+        trusted=False,
+    ),
+    Row(
+        "a tracer that skips lines",
+        "import sys\n"
+        "def jump(frame, event, argument):\n"
+        "    return jump\n"
+        "sys.settrace(jump)\n" + WRONG,
+        NONE,
+        "a trace function was set",
+        trusted=False,
+    ),
+    Row(
+        "closes every descriptor",
+        "import os, time\n"
+        "def add(a, b):\n"
+        "    os.closerange(3, 4096)\n"
+        "    time.sleep(100)\n"
+        "def greet(name): return f'hello {name}'\n",
+        (F, P, F),
+        "the code closed the grader's channel",
+        marks=(needs_posix,),
+    ),
+    Row(
+        "stops itself",
+        "import os, signal\n"
+        "def add(a, b): os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "def greet(name): return f'hello {name}'\n",
+        (F, P, F),
+        "took longer than 0.6 s",
+        marks=(needs_posix,),
+    ),
+    Row(
         "atexit",
         "import atexit, os\natexit.register(os._exit, 0)\n" + WRONG,
         ALL_FAIL,
