@@ -4,7 +4,7 @@ import asyncio
 import gc
 import warnings
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 import pytest
@@ -267,6 +267,28 @@ def test_an_exception_of_any_kind_is_the_readers(how: Exception) -> None:
             await soon(stream.result(), because="the failure ends the stream")
         assert read.value is how
         assert asked.value is how
+
+    run(scenario())
+
+
+def test_a_stray_stop_async_iteration_is_no_end() -> None:
+    """A producer that reads past the end of something else has failed; its reader must see that."""
+
+    async def scenario() -> None:
+        async def nothing() -> AsyncIterator[int]:
+            return
+            yield 0
+
+        async def produce(stream: Numbers) -> None:
+            await stream.send(1)
+            await stream.send(await anext(nothing()))
+
+        stream: Numbers = EventStream(at_99, produce)
+        because = "raised in the reader's loop, StopAsyncIteration would pass for the end"
+        read = await ending(soon(collect(stream), because=because))
+        assert_same(read, "RuntimeError", because=because)
+        asked = await ending(soon(stream.result(), because=because))
+        assert_same(asked, "RuntimeError", because="result() raises the same failure")
 
     run(scenario())
 

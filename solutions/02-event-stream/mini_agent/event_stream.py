@@ -72,6 +72,9 @@ class EventStream(Generic[E, R]):
         """End without a terminal event: `result()` raises `failure`, or StreamEndedError."""
         if self._ended.is_set():
             return
+        if isinstance(failure, StopAsyncIteration):
+            # Raised in the reader's loop it would pass for the end.
+            failure = RuntimeError("the producer raised StopAsyncIteration")
         self._failure = failure
         self._finish()
 
