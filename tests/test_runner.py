@@ -20,7 +20,7 @@ from grader.output import Output, safe_text
 from grader.results import TestResult
 from grader.runner import Expected, Limits, Warm, run_tests
 
-LIMITS = Limits(test_seconds=3, run_seconds=20)
+LIMITS = Limits(test_seconds=10, run_seconds=40)
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
