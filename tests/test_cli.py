@@ -449,6 +449,20 @@ def start(*arguments: str, cwd: Path, **options: object) -> "subprocess.Popen[st
     )
 
 
+def endless(course: Path, file: Path, line: str) -> Path:
+    """Put an endless loop in place of `line`. Returns the file that it makes when it is reached."""
+    running = course / "running"
+    toy_course.edit(file, line, f"open({str(running)!r}, 'w').close()\n    while True: ...")
+    return running
+
+
+def wait_for(file: Path) -> None:
+    end = time.monotonic() + 60
+    while not file.exists():
+        assert time.monotonic() < end, f"{file} did not come"
+        time.sleep(0.02)
+
+
 def test_python_m_grader_is_grader(course: Path) -> None:
     """With the exit code."""
     process = start("practice", "1", "mydir", cwd=course)
@@ -535,13 +549,11 @@ def test_the_learner_waits_for_no_heavy_import(course: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl+C is sent differently there")
 def test_ctrl_c_during_a_run_is_clean(course: Path) -> None:
     """One word, exit 130, and the directory as it was."""
-    (course / "mydir").mkdir()
-    first = start("export", "1", "slow", cwd=course)
-    first.communicate(timeout=60)
-    toy_course.edit(course / "slow" / GREET, 'return f"hello {name}"', "while True: ...")
+    start("export", "1", "slow", cwd=course).communicate(timeout=60)
+    running = endless(course, course / "slow" / GREET, 'return f"hello {name}"')
     before = snapshot(course / "slow")
     process = start("test", "slow", cwd=course)
-    time.sleep(1.0)
+    wait_for(running)
 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -628,13 +640,10 @@ def test_watch_grades_every_save_until_ctrl_c(course: Path, watch: Watch) -> Non
 def test_watch_ends_a_run_that_is_out_of_date(course: Path, watch: Watch) -> None:
     """A save during an endless loop does not wait for the time limit."""
     toy = course / "chapters/01-greeting/starter" / GREET
-    toy_course.edit(toy, 'raise NotImplementedError("step 1.1")', "while True: ...")
+    running = endless(course, toy, 'raise NotImplementedError("step 1.1")')
     file = course / "mydir" / GREET
     watching = watch("practice", "1", "mydir", "--watch", "--timeout", "300")
-    end = time.monotonic() + 30
-    while not file.exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    time.sleep(1.0)
+    wait_for(running)
 
     file.write_text(toy_course.GREETING_SOLUTION, encoding="utf-8")
 
@@ -703,9 +712,9 @@ def test_a_watched_directory_that_goes_away_ends_the_watch(course: Path, watch: 
 def test_ctrl_c_in_a_watched_run_ends_the_watch(course: Path, watch: Watch) -> None:
     """Not only the run. Nothing was graded yet: the code is that of red."""
     toy = course / "chapters/01-greeting/starter" / GREET
-    toy_course.edit(toy, 'raise NotImplementedError("step 1.1")', "while True: ...")
+    running = endless(course, toy, 'raise NotImplementedError("step 1.1")')
     watching = watch("practice", "1", "mydir", "--watch", "--timeout", "300")
-    time.sleep(1.5)
+    wait_for(running)
 
     code, err = watching.stop()
 
