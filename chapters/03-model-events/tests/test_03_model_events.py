@@ -16,7 +16,7 @@ from mini_agent.events import (
     ToolCallEndEvent,
     final_message,
 )
-from mini_agent.model import ModelError
+from mini_agent.model import ModelError, ModelStream
 from mini_agent.render import Renderer, visible
 from mini_agent.reply import Reply, parse_arguments, reply_stream
 from mini_agent.types import (
@@ -48,13 +48,18 @@ def message(
     )
 
 
-def told(fill: Callable[[Reply], Awaitable[None]]) -> list[ModelEvent]:
-    """All events of a reply that `fill` fills, without the help of `reply_stream`."""
+def filled_by(fill: Callable[[Reply], Awaitable[None]]) -> ModelStream:
+    """The stream of a reply that `fill` fills, without the help of `reply_stream`."""
 
-    async def produce(stream: EventStream[ModelEvent, AssistantMessage]) -> None:
+    async def produce(stream: ModelStream) -> None:
         await fill(Reply(stream, provider="test", model="test-model", timestamp=1))
 
-    return run(collect(EventStream(final_message, produce)))
+    return EventStream(final_message, produce)
+
+
+def told(fill: Callable[[Reply], Awaitable[None]]) -> list[ModelEvent]:
+    """All events of that stream."""
+    return run(collect(filled_by(fill)))
 
 
 def told_by_stream(
@@ -106,16 +111,25 @@ def test_events_only_done_and_error_carry_the_final_message() -> None:
 
 
 def test_reply_text_deltas_carry_all_the_text_so_far() -> None:
-    """Each delta's `partial` is the content at that moment, and stays so (step 3.2)."""
+    """A `partial` is the content at that moment, and the next piece waits for it (step 3.2)."""
+    log: list[str] = []
 
     async def fill(reply: Reply) -> None:
         index = await reply.open_text()
-        await reply.add_text(index, "正在")
-        await reply.add_text(index, "读取")
+        for piece in ("正在", "读取"):
+            log.append(f"make {piece}")
+            await reply.add_text(index, piece)
         await reply.done("stop")
 
+    async def read() -> list[ModelEvent]:
+        events: list[ModelEvent] = []
+        async for event in filled_by(fill):
+            events.append(event)
+            log.append(f"read {event.type}")
+        return events
+
     assert_same(
-        told(fill),
+        run(read()),
         [
             StartEvent(()),
             TextDeltaEvent(0, "正在", (text("正在"),)),
@@ -123,6 +137,12 @@ def test_reply_text_deltas_carry_all_the_text_so_far() -> None:
             DoneEvent("stop", message(text("正在读取"), stop_reason="stop")),
         ],
         because="a partial holds the whole content up to its own event: no less, and nothing later",
+    )
+    assert_same(
+        log,
+        ["read start", "make 正在", "read text_delta", "make 读取", "read text_delta", "read done"],
+        because="send() waits until its event was taken, so that nothing piles up; "
+        "push() does not wait, and is right for the last event only",
     )
 
 
