@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as xml
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -437,9 +437,20 @@ def test_a_broken_chapter_is_one_clear_error(grader: Command, course: Path, verb
 # true processes
 
 
-def start(*arguments: str, cwd: Path, **options: object) -> "subprocess.Popen[str]":
+# A shell's background job ignores Ctrl+C, and so would what these tests start from it.
+_WITH_CTRL_C = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from grader.__main__ import main
+sys.exit(main())
+"""
+
+
+def start(
+    *arguments: str, cwd: Path, how: Sequence[str] = ("-m", "grader")
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "grader", *arguments],
+        [sys.executable, *how, *arguments],
         cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -552,7 +563,7 @@ def test_ctrl_c_during_a_run_is_clean(course: Path) -> None:
     start("export", "1", "slow", cwd=course).communicate(timeout=60)
     running = endless(course, course / "slow" / GREET, 'return f"hello {name}"')
     before = snapshot(course / "slow")
-    process = start("test", "slow", cwd=course)
+    process = start("test", "slow", cwd=course, how=("-c", _WITH_CTRL_C))
     wait_for(running)
 
     process.send_signal(signal.SIGINT)
@@ -569,7 +580,7 @@ class Watching:
         self.file = course / "reports.txt"
         self.stream = self.file.open("w", encoding="utf-8")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "grader", *arguments],
+            [sys.executable, "-c", _WITH_CTRL_C, *arguments],
             cwd=course,
             stdout=self.stream,
             stderr=subprocess.PIPE,
@@ -688,10 +699,11 @@ def test_only_a_terminal_is_cleared_and_counted(course: Path) -> None:
 
 
 _IN_TERMINAL = """
-import fcntl, sys, termios
+import fcntl, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl+C reaches this process
-from grader.cli import main
-sys.exit(main(sys.argv[1:]))
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from grader.__main__ import main
+sys.exit(main())
 """
 
 
