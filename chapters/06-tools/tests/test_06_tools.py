@@ -306,7 +306,9 @@ def test_calc_refuses_everything_else() -> None:
     """What is no arithmetic, or too large to be an answer, is a ToolError (step 6.4)."""
     no_arithmetic = [
         "__import__('os').getcwd()",
+        "()",
         "().__class__",
+        "1 (2)",
         "abs(1)",
         "'a' * 3",
         "1 < 2",
