@@ -338,7 +338,7 @@ def test_read_stays_inside_its_root(tmp_path: Path) -> None:
     (root / "inner-link").symlink_to(root / "docs")
     secrets = tmp_path / "project-secrets"
     secrets.mkdir()
-    (secrets / "key.txt").write_bytes(b"test-key")
+    (secrets / "key").write_bytes(b"test-key")
     (root / "way-out").symlink_to(secrets)
 
     inside = {"README.md": "# Project 正在", "docs/deep.txt": "deep", "inner-link/deep.txt": "deep"}
@@ -349,10 +349,10 @@ def test_read_stays_inside_its_root(tmp_path: Path) -> None:
             because=f"{path} is a file below the root",
         )
     outside = {
-        "../project-secrets/key.txt": "`..` leads out",
-        "docs/../../project-secrets/key.txt": "`..` leads out, from further down as well",
-        str(secrets / "key.txt"): "an absolute path is no path below the root",
-        "way-out/key.txt": "the link ends in `project-secrets`, which only begins like the root",
+        "../project-secrets/key": "`..` leads out",
+        "docs/../../project-secrets/key": "`..` leads out, from further down as well",
+        str(secrets / "key"): "an absolute path is no path below the root",
+        "way-out/key": "the link ends in `project-secrets`, which only begins like the root",
     }
     for path, reason in outside.items():
         read_refused(read_tool(root), path, reason)
