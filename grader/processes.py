@@ -19,10 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader import sandbox
 from grader.output import Output
+
+if TYPE_CHECKING:
+    from grader.winjob import Job
 
 WRITERS_ARE_KNOWN = hasattr(socket, "SO_PASSCRED") and hasattr(socket, "SCM_CREDENTIALS")
 _WORKER = Path(__file__).with_name("worker.py")
@@ -337,11 +340,19 @@ class _Spawned(Process):
         finally:
             os.close(writing)
         self._threads: tuple[threading.Thread, ...] = ()
+        self._job: Job | None = None
 
     def launch(self, job: dict[str, Any], output: Output) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         printed, reading = self._process.stdout.fileno(), self._reading
+        if sys.platform == "win32":  # before the worker gets its job, and so any learner code
+            from grader.winjob import Job
+
+            self._job = Job(self._process, job["memory_bytes"])
+            if self._job.held:
+                limit = f"memory limit {sandbox.size(job['memory_bytes'])}"
+                self.protections = (limit, "stray processes are ended")
         self._threads = (
             threading.Thread(
                 target=_read_records,
@@ -364,6 +375,8 @@ class _Spawned(Process):
         if died:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=0.3)
+        if self._job is not None:
+            self._job.end()
         _kill_tree(self._process)
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):

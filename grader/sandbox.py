@@ -71,8 +71,13 @@ def interpreter(hash_seed: int | None = None) -> tuple[list[str], dict[str, str]
     `-P` keeps the script's folder off sys.path, `-B` writes no bytecode. A user site folder stays
     only where it is this interpreter's own source of packages.
     """
-    arguments = [sys.executable, "-P", "-B", "-X", "utf8"]
-    added: dict[str, str] = {}
+    executable, added = sys.executable, dict[str, str]()
+    base = getattr(sys, "_base_executable", executable)
+    if sys.platform == "win32" and base != executable:
+        # A venv's python.exe starts the true one as its child, and a job object would miss that.
+        added["__PYVENV_LAUNCHER__"] = executable
+        executable = base
+    arguments = [executable, "-P", "-B", "-X", "utf8"]
     site = sys.modules.get("site")
     user_site = getattr(site, "ENABLE_USER_SITE", False) and getattr(site, "USER_SITE", None)
     if user_site and user_site in sys.path:
@@ -145,9 +150,9 @@ def confine(memory_bytes: int, file_bytes: int) -> list[str]:
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if _limit("RLIMIT_AS", memory_bytes):
-        held.append(f"memory limit {_size(memory_bytes)}")
+        held.append(f"memory limit {size(memory_bytes)}")
     if _limit("RLIMIT_FSIZE", file_bytes):
-        held.append(f"file size limit {_size(file_bytes)}")
+        held.append(f"file size limit {size(file_bytes)}")
         if hasattr(signal, "SIGXFSZ"):
             signal.signal(
                 signal.SIGXFSZ, signal.SIG_IGN
@@ -249,7 +254,8 @@ def _prctl(option: int, value: int) -> bool:
         return False
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
+    """A number of bytes for people, such as "2 GiB"."""
     for unit, one in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= one and count % one == 0:
             return f"{count // one} {unit}"

@@ -400,6 +400,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
             control.sendall(struct.pack("!i", _end(child, patient=kind == b"D")))
             child = 0
     _end(child, patient=False)
+    os._exit(0)  # there is nothing to tidy, and somebody waits
 
 
 def _import_default_plugins() -> None:
