@@ -85,14 +85,15 @@ class Body(httpx.AsyncByteStream):
 class Server:
     """Answers every request with one response, and remembers the requests."""
 
-    def __init__(self, body: Body, status: int = 200) -> None:
+    def __init__(self, body: Body, status: int = 200, content_type: str | None = None) -> None:
         self.body = body
         self.status = status
+        self.headers = {"content-type": content_type} if content_type else {}
         self.requests: list[httpx.Request] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
-        return httpx.Response(self.status, stream=self.body)
+        return httpx.Response(self.status, headers=self.headers, stream=self.body)
 
     def transport(
         self,
@@ -418,6 +419,7 @@ def test_payload_that_is_not_handled() -> None:
         ("[1]", "payload must be an object"),
         ('{"choices":[', "payload must be JSON"),
         (choice("function_call"), "function_call"),
+        (choice("stop", function_call={"name": "read"}), "choices[0].delta.function_call"),
     ]:
         message = message_from(choice(content="正在"), payload, choice("stop"))
         assert_error(message, part, content=[text("正在")])
@@ -544,6 +546,22 @@ def test_http_errors_carry_status_and_words_and_no_key() -> None:
         assert_same(server.body.closed, True, because="an error response is closed too")
         if "{" in (message.error_message or ""):
             fail(f"the provider's words are shown, and not its JSON: {message.error_message!r}")
+
+
+def test_http_answer_that_is_no_event_stream() -> None:
+    """A page or a plain JSON object with status 200 is an error that says what came."""
+    for content_type, body, words in [
+        ("application/json", b'{"error":{"message":"no such model"}}', "no such model"),
+        ("text/html; charset=utf-8", b"<h1>Welcome</h1>", "text/html"),
+    ]:
+        message = message_of(Server(Body([body]), content_type=content_type).transport())
+        assert_error(message, words, content=[])
+    chunks = run(
+        collect(
+            Server(Body([REPLY.encode()]), content_type="text/plain").transport().stream(REQUEST)
+        )
+    )
+    assert_same(chunks, REPLY_CHUNKS, because="a stream with another type is read all the same")
 
 
 def test_http_long_error_is_cut_without_half_a_key() -> None:

@@ -30,6 +30,10 @@ from mini_agent.types import Usage
 DEFAULT_TIMEOUT = httpx.Timeout(connect=10, read=600, write=60, pool=60)
 _HTTPX_TIMEOUT = httpx.Timeout(5.0)
 
+# What a wrong base URL, or a server that can't stream, answers with status 200. Any other type
+# is read as an event stream: some servers send one without saying so.
+_NO_EVENT_STREAM = ("application/json", "text/html")
+
 _ERROR_BODY_LIMIT = 65_536  # bytes read of an error response
 _ERROR_TEXT_LIMIT = 1_000  # characters of an error message
 
@@ -94,7 +98,7 @@ class OpenAICompatibleTransport:
             )
             response = await race(client.send(wire, stream=True), signal)
             try:
-                if not response.is_success:
+                if not response.is_success or _content_type(response) in _NO_EVENT_STREAM:
                     raise ModelError(await _error_text(response, signal))
                 yield response
             finally:
@@ -225,7 +229,16 @@ async def _error_text(response: httpx.Response, signal: AbortSignal | None) -> s
             if len(body) >= _ERROR_BODY_LIMIT:
                 break
     detail = _error_detail(body.decode("utf-8", "replace")) or response.reason_phrase
-    return f"Provider returned HTTP {response.status_code}: {detail}"
+    status = f"HTTP {response.status_code}"
+    if response.is_success:
+        status += f", {_content_type(response)} and no event stream"
+    return f"Provider returned {status}: {detail}"
+
+
+def _content_type(response: httpx.Response) -> str:
+    """The media type without its parameters; "" where there is none."""
+    value: str = response.headers.get("content-type", "")
+    return value.partition(";")[0].strip().lower()
 
 
 def _error_detail(text: str) -> str:
@@ -276,6 +289,9 @@ def _delta_chunks(delta: dict[str, Any]) -> list[ProviderChunk]:
         text = _text(delta.get(field), f"choices[0].delta.{field}")
         if text:
             chunks.append(TextChunk(text))
+    for field in ("function_call", "audio"):  # an old and a new way to answer without text
+        if delta.get(field):
+            raise _invalid(f"choices[0].delta.{field}", "is not handled")
     if delta.get("tool_calls") is not None:
         calls = _array(delta["tool_calls"], "choices[0].delta.tool_calls")
         for at, call in enumerate(calls):
