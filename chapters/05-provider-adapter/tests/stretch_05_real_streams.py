@@ -614,6 +614,8 @@ def test_http_bad_key_or_url_stops_before_the_request() -> None:
     for settings, part in [
         ({"api_key": "test-key\n"}, "key"),
         ({"api_key": " test-key"}, "key"),
+        ({"api_key": " "}, "API key"),
+        ({"api_key": ""}, "API key"),
         ({"api_key": "test-ключ"}, "key"),
         ({"base_url": "provider.test/v1"}, "base_url"),
         ({"base_url": "ftp://provider.test"}, "base_url"),

@@ -267,11 +267,12 @@ def _error_message(value: object) -> str | None:
 
 def _redact(text: str, api_key: str) -> str:
     """`text` without the key, written plainly, in URL encoding or with JSON escapes."""
-    if not api_key:
+    key = api_key.strip()  # with a newline at its end it would be found nowhere
+    if not key:
         return text
     pattern = "".join(
         rf"(?:\\?{re.escape(character)}|\\u{ord(character):04x}|{_percent(character)})"
-        for character in api_key
+        for character in key
     )
     return re.sub(pattern, "[redacted]", text, flags=re.IGNORECASE)
 
