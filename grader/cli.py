@@ -106,17 +106,14 @@ def list_() -> int:
 
 
 def _limit_options(function: F) -> F:
-    positive = click.FloatRange(min=0, min_open=True, max=86400)
-    one = click.option(
-        "--timeout", type=positive, metavar="S", help="Seconds a test may take (10)."
-    )
+    one = click.option("--timeout", type=float, metavar="S", help="Seconds a test may take (10).")
     whole = click.option(
-        "--run-timeout", type=positive, metavar="S", help="Seconds the whole run may take (60)."
+        "--run-timeout", type=float, metavar="S", help="Seconds the whole run may take (60)."
     )
     return one(whole(function))
 
 
-@cli.command()
+@cli.command(short_help="Make a practice directory for a chapter, and grade it.")
 @click.argument("chapter")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
@@ -164,7 +161,7 @@ def practice(
         return grading.watch() if watch else grading.once(warm)
 
 
-@cli.command()
+@cli.command(short_help="Grade a practice directory, or a part of it.")
 @click.argument("directory", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 @click.option("--step", metavar="ID", help="Only this practice step, such as 5.2.")
 @click.option("-k", "text", metavar="TEXT", help="Only tests with TEXT in their name or title.")
@@ -225,7 +222,7 @@ def test(
         return grading.watch() if watch else grading.once(warm)
 
 
-@cli.command()
+@cli.command(short_help="Where a chapter starts and ends, and how to work on it.")
 @click.argument("chapter")
 @_course_option
 def checkpoint(chapter: str) -> int:
@@ -238,7 +235,7 @@ def checkpoint(chapter: str) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="A hint for a step, from vague to plain.")
 @click.argument("chapter")
 @click.argument("step")
 @click.option("--level", type=click.IntRange(min=1), default=1, metavar="N", help="Which hint (1).")
@@ -262,7 +259,7 @@ def hint(chapter: str, step: str, level: int) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Set a file back to its start; yours is kept.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("file", required=False)
 @_course_option
@@ -291,7 +288,7 @@ def reset(directory: Path, file: str | None) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="What a chapter adds and changes; the code with --reveal.")
 @click.argument("chapter")
 @click.option("--reveal", is_flag=True, help="Show the code: this is the solution.")
 @_course_option
@@ -308,7 +305,7 @@ def diff(chapter: str, reveal: bool) -> int:
     return 0
 
 
-@cli.command()
+@cli.command(short_help="Write a finished checkpoint into a new directory.")
 @click.argument("chapter")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--parent", is_flag=True, help="The checkpoint that the chapter starts from.")

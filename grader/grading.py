@@ -21,8 +21,8 @@ def worker() -> Warm:
 
 
 def limits_of(timeout: float | None, run_timeout: float | None) -> Limits:
-    if any(math.isnan(each) for each in (timeout, run_timeout) if each is not None):
-        raise GraderError("a time limit is a number of seconds")
+    if not all(0 < each < math.inf for each in (timeout, run_timeout) if each is not None):
+        raise GraderError("a time limit is a number of seconds above 0")
     usual = Limits()
     one = timeout or usual.test_seconds
     return Limits(
