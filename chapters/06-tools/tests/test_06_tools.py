@@ -437,9 +437,8 @@ def refused(action: Callable[[], object], reason: str) -> str:
 def calc_refused(expression: str, reason: str) -> None:
     __tracebackhide__ = True
     shown = expression if len(expression) <= 40 else f"{expression[:20]}…"
-    refused(
-        lambda: run(calc_tool().execute({"expression": expression}, None)), f"`{shown}`: {reason}"
-    )
+    tool = calc_tool()
+    refused(lambda: run(tool.execute({"expression": expression}, None)), f"`{shown}`: {reason}")
 
 
 def read_refused(tool: Tool, path: str, reason: str) -> str:
