@@ -290,8 +290,10 @@ def _wrapped(paragraph: str, indent: str) -> list[str]:
             continue
         import textwrap
 
-        broken = textwrap.wrap(line, room, break_long_words=False, break_on_hyphens=False)
-        lines += [f"{indent}{part}" for part in broken]
+        # Code between backticks stays on one line, so that it can be copied.
+        whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), line)
+        broken = textwrap.wrap(whole, room, break_long_words=False, break_on_hyphens=False)
+        lines += [indent + part.replace("\0", " ") for part in broken]
     return lines
 
 

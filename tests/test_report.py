@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import toy_course
 
@@ -510,6 +511,20 @@ def test_the_list_of_chapters(toy: Course) -> None:
 hint: `grader practice 01 mydir` starts the first one
 """
     )
+
+
+def test_long_text_is_broken_but_never_inside_code(toy: Course) -> None:
+    """What stands between backticks can be copied; an indented line is code too."""
+    chapter = toy.chapter("2")
+    code = "`reply_stream(answer, provider=self.provider, model=self.model)`"
+    long = "    indented " + "x " * 60
+    told = msgspec.structs.replace(
+        chapter.step("2.1"), hints=(f"Say this, and nothing else in the world: {code}.\n{long}",)
+    )
+
+    page = report.hint(toy, chapter, told, 1).split("\n")
+
+    assert page[2:5] == ["  Say this, and nothing else in the world:", f"  {code}.", f"  {long}"]
 
 
 def test_a_hint_leads_to_the_next_one(toy: Course) -> None:
