@@ -415,15 +415,13 @@ def in_xml(value: str) -> str:
 
 
 def chapter_list(course: Course, style: Style) -> str:
+    """Every chapter: its name, how much there is to do, and what it is about."""
     lines = [*_named(course), ""] if _named(course) else []
     for chapter in course.chapters:
         manifest = chapter.manifest
-        tests = _tests(len(chapter.focused))
-        title = f"{chapter.slug}"
-        lines.append(
-            f"  {style.strong(title)}{' ' * max(2, 28 - columns(title))}"
-            f"{tests:>8}  {manifest.minutes:>3} min  {manifest.summary}"
-        )
+        size = f"{_tests(len(chapter.focused))}  {manifest.minutes:>3} min"
+        lines.append(right(f"  {style.strong(chapter.slug)}", size))
+        lines += _wrapped(manifest.summary, "      ")
     first = course.chapters[0].number
     lines += ["", f"hint: `{course.command} practice {first} mydir` starts the first one"]
     return "\n".join(lines) + "\n"

@@ -501,12 +501,15 @@ Count words.
 
 
 def test_the_list_of_chapters(toy: Course) -> None:
-    """A line a chapter."""
+    """What each is about, and how much there is to do."""
     assert report.chapter_list(toy, PLAIN) == (
         """\
-  01-greeting                  3 tests   10 min  Say hello.
-  02-counting                  3 tests   10 min  Count words.
-  03-farewell                   1 test    5 min  Say goodbye.
+  01-greeting                                      3 tests   10 min
+      Say hello.
+  02-counting                                      3 tests   10 min
+      Count words.
+  03-farewell                                       1 test    5 min
+      Say goodbye.
 
 hint: `grader practice 01 mydir` starts the first one
 """
