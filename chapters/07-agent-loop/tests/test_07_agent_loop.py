@@ -374,7 +374,7 @@ def test_end_by_an_abort_while_tools_run() -> None:
     events = run(abort_after_the_first_end())
     end = events[-1]
     assert_same(
-        told(end), "agent_end aborted", because="agent_end is the last event here as everywhere"
+        told(end), "agent_end aborted", because="an aborted run ends all the same, and says why"
     )
     assert isinstance(end, AgentEndEvent)
     assert_same(model.call_count, 1, because="after an abort nobody wants another reply")
