@@ -72,7 +72,7 @@ def test_schema_that_refers_to_itself() -> None:
         "properties": {"children": {"type": "array", "items": {"$ref": "#"}}},
         "additionalProperties": False,
     }
-    good = {"children": [{"children": [{}]}, {}]}
+    good: dict[str, Any] = {"children": [{"children": [{}]}, {}]}
     assert_same(list(argument_problems(tree, good)), [])
     bad = {"children": [{"children": [{"name": "x"}]}]}
     assert_same(

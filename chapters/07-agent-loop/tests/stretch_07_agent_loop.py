@@ -138,7 +138,7 @@ def test_a_hundred_calls_in_one_reply() -> None:
         if len(running) == 100:
             all_there.set()
         await all_there.wait()
-        return arguments["path"]
+        return str(arguments["path"])
 
     calls = [tool_call(f"call-{n}", "read", {"path": str(n)}) for n in range(100)]
     events = run(all_of(run_agent(PROMPT, EMPTY, scripted(calls, "完成"), registry(execute))))

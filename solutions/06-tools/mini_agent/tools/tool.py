@@ -1,6 +1,6 @@
 """A tool: what the model is told about it, and the code that does the work."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -10,7 +10,7 @@ from jsonschema.validators import Draft202012Validator, validator_for
 from mini_agent.abort import AbortSignal
 from mini_agent.types import ToolDefinition
 
-Execute: TypeAlias = Callable[[dict[str, Any], AbortSignal | None], Awaitable[str]]
+Execute: TypeAlias = Callable[[dict[str, Any], AbortSignal | None], Coroutine[Any, Any, str]]
 
 
 class ToolError(Exception):

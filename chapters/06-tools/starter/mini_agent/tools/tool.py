@@ -1,12 +1,12 @@
 """A tool: what the model is told about it, and the code that does the work."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 from mini_agent.abort import AbortSignal
 from mini_agent.types import ToolDefinition
 
-Execute: TypeAlias = Callable[[dict[str, Any], AbortSignal | None], Awaitable[str]]
+Execute: TypeAlias = Callable[[dict[str, Any], AbortSignal | None], Coroutine[Any, Any, str]]
 
 
 class ToolError(Exception):
