@@ -198,6 +198,8 @@ def test_lines_name_the_line_and_the_field_that_is_wrong() -> None:
             for part in ("line 7", field):
                 if part not in str(error):
                     fail(f"an error names line and field: no `{part}` in `{error}`")
+        except NotImplementedError:
+            raise
         except Exception as error:
             got = f"{type(error).__name__}: {error}"
             fail(f"`{field}` is wrong here, so message_of() raises SessionError, not {got}")

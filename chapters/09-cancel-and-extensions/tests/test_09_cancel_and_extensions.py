@@ -60,9 +60,12 @@ def contained(asking: Coroutine[Any, Any, T]) -> T:
     __tracebackhide__ = True
     try:
         return run(asking)
+    except NotImplementedError:
+        raise
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
-    raise AssertionError(f"what a hook raises is reported, and goes no further; {what} came out")
+        rule = "what a hook raises is reported, and goes no further"
+        raise AssertionError(f"{rule}; {what} came out") from error
 
 
 def ctrl_c() -> None:
