@@ -7,6 +7,7 @@
 import argparse
 import asyncio
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
