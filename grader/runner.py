@@ -153,7 +153,11 @@ class _Grading:
         self.notes: list[str] = []
         self.sources = _read_course_files(self.expected)
         self.base = Path(tempfile.mkdtemp(prefix="grader-")).resolve()
-        self.copies = _copy_course_files(self.sources, self.base)
+        try:
+            self.copies = _copy_course_files(self.sources, self.base)
+        except OSError as error:
+            self.clean_up()
+            raise GraderError(f"the course's tests can't be copied: {error}") from error
         self.attempts = 0
 
     def run(self) -> Run:
@@ -427,7 +431,9 @@ class _Listener:
     def _end_of_run(self, record: dict[str, Any]) -> None:
         self._check_canaries(self.seen, self.canary.verdicts(len(self.grading.expected)))
         if len(self.seen) != 4:
-            raise _Stopped("the run ended without its last canaries", trusted=False)
+            last = self.output.rest().strip().rpartition("\n")[2]
+            told = f": {last}" if last else ""
+            raise _Stopped(f"the run ended without its last canaries{told}", trusted=False)
         origin = _text(record, "origin")
         if origin and not Path(origin).is_relative_to(self.grading.directory):
             raise _Stopped(f"mini_agent was imported from {origin}", trusted=False)
@@ -515,7 +521,8 @@ def _copy_course_files(sources: dict[Path, str], base: Path) -> dict[Path, Path]
     folders: dict[Path, Path] = {}
     for number, folder in enumerate(dict.fromkeys(file.parent for file in sources)):
         copy = base / f"tests-{number}"
-        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(folder, copy, symlinks=True, ignore=ignored)
         folders[folder] = copy
     return {file: folders[file.parent] / file.name for file in sources}
 

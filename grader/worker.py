@@ -15,6 +15,7 @@ import gc
 import hashlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import linecache
 import os
@@ -228,6 +229,7 @@ def _settle_hypothesis() -> None:
 def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard: Guard) -> Any:
     """The pytest plugin that loads the test files, keeps the order, and records each test."""
     import pytest
+    from _pytest._io import TerminalWriter
 
     send, mark = reporter.send, reporter.mark
     same = os.path.normcase  # Windows spells a path in more than one way
@@ -282,6 +284,11 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
         def __init__(self) -> None:
             self.error: BaseException | None = None
             self.called = False
+
+        def pytest_configure(self, config: pytest.Config) -> None:
+            # To explain an assert, older versions ask for two things of the terminal plugin.
+            vars(config.option).setdefault("verbose", 0)
+            config.pluginmanager.register(quiet, "terminalreporter")
 
         @pytest.hookimpl(tryfirst=True)
         def pytest_pycollect_makemodule(self, module_path: Path, parent: Any) -> Any:
@@ -353,6 +360,7 @@ def _plugin(job: dict[str, Any], reporter: Reporter, explainer: Explainer, guard
             self.error = None
 
     key = pytest.StashKey[int]()
+    quiet = type("Quiet", (), {"_tw": TerminalWriter(io.StringIO())})()
     return Plugin()
 
 
