@@ -199,7 +199,7 @@ def _terminal_event(message: AssistantMessage) -> ModelEvent:
 def terminal_lines(prompt: str, write: Write) -> Iterator[str]:
     """What the user types, line by line, until Ctrl+D, or Ctrl+C at the prompt."""
     with contextlib.suppress(ImportError):
-        import readline  # input() has a history and editing as soon as this is loaded
+        importlib.import_module("readline")  # with it, `input()` has a history and editing
     while True:
         try:
             line = input(prompt)
