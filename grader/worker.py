@@ -440,13 +440,24 @@ def _as_child(job: dict[str, Any], records: int, output: int) -> None:
         os.close(silence)
         os.close(output)
         os.set_inheritable(records, False)
-        os.register_at_fork(after_in_child=lambda: os.close(records))
+        _keep_from_forks(records)
         _run(job, records)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
     finally:
         os._exit(70)
+
+
+def _keep_from_forks(records: int) -> None:
+    """Close the record channel in what learner code forks; once, as its number may be reused."""
+    held = [records]
+
+    def close() -> None:
+        if held:
+            os.close(held.pop())
+
+    os.register_at_fork(after_in_child=close)
 
 
 def _run(job: dict[str, Any], records: int) -> None:
@@ -518,7 +529,7 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(descriptor, False)
     job = json.loads(sys.stdin.buffer.read())
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: os.close(descriptor))
+        _keep_from_forks(descriptor)
     if hasattr(os, "setsid"):
         with contextlib.suppress(OSError):
             os.setsid()

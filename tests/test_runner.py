@@ -390,23 +390,27 @@ def test_no_process_is_left(tmp_path: Path, warm: Warm) -> None:
     """Not even one in its own session, whose parent is gone."""
     thing = (
         "import os, subprocess, sys, time\n"
+        "SLEEPER = 'import os, time; print(os.getpid(), flush=True); time.sleep(100)'\n"
         "def add(a, b):\n"
-        "    code = 'import os, time; os.fork(); os.setsid(); print(os.getpid(), flush=True);'\n"
-        "    code += 'time.sleep(60)'\n"
-        "    subprocess.Popen([sys.executable, '-c', code], start_new_session=True)\n"
+        "    reading, writing = os.pipe()\n"
+        "    subprocess.Popen(\n"
+        "        [sys.executable, '-c', SLEEPER], stdout=writing, start_new_session=True\n"
+        "    )\n"
         "    if os.fork() == 0:\n"
         "        os.setsid()\n"
-        "        if os.fork() == 0: print(os.getpid(), flush=True); time.sleep(60)\n"
+        "        if os.fork() == 0:\n"
+        "            os.write(writing, b'%d\\n' % os.getpid())\n"
+        "            time.sleep(100)\n"
         "        os._exit(0)\n"
-        "    time.sleep(0.2)\n"
+        "    with open(reading) as lines: print(lines.readline(), lines.readline())\n"
         "    return a + b\n"
         "def greet(name): return f'hello {name}'\n"
     )
 
     run = run_tests(practice(tmp_path, thing), course(tmp_path)[:1], limits=LIMITS, warm=warm)
 
-    pids = [int(line) for line in run.tests[0].output.split() if line.isdigit()]
-    assert len(pids) >= 2
+    pids = [int(line) for line in run.tests[0].output.split()]
+    assert len(pids) == 2
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
     assert "stray processes are ended" in run.protections
 
