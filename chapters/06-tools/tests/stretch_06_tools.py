@@ -5,6 +5,7 @@ import os
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,16 +52,21 @@ def test_schema_a_ref_inside_is_followed() -> None:
 def test_schema_a_ref_outside_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A remote `$ref` opens no connection: the call gets an error result."""
 
+    tried: list[str] = []
+
     def no_network(*_: object, **__: object) -> None:
-        raise AssertionError("a schema was fetched over the network")
+        tried.append("a connection")
+        raise OSError("no network here")
 
     monkeypatch.setattr(socket, "socket", no_network)
     monkeypatch.setattr(socket, "create_connection", no_network)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
     schema = {"properties": {"path": {"$ref": "http://example.invalid/path.json"}}}
     tools = registry_of(answering("x"), schema)
     # The event loop itself needs a socket, so the call is checked without one.
     with pytest.raises(Exception, match=r"example\.invalid"):
         argument_problems(schema, {"path": "README.md"})
+    assert_same(tried, [], because="a schema was to be fetched over the network")
     monkeypatch.undo()
     result = run(execute_call(ToolCall("call-1", "read", {"path": "README.md"}), tools))
     assert_same((result.is_error, result.tool_call_id), (True, "call-1"))
@@ -117,6 +123,17 @@ def test_schema_of_an_older_draft_is_read_as_that_draft(draft: str) -> None:
         schema["properties"]["n"]["exclusiveMinimum"] = True
     assert_same(len(argument_problems(schema, {"n": 0})), 1)
     assert_same(len(argument_problems(schema, {"n": 2})), 0)
+
+
+def test_schema_of_a_draft_of_its_own_is_read_as_the_newest() -> None:
+    """An unknown `$schema` is no reason to warn in the middle of a conversation."""
+    schema = {"$schema": "https://example.invalid/mine", "required": ["path"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tools = registry_of(answering("x"), schema)
+        assert_same(len(argument_problems(schema, {})), 1)
+        result = run(execute_call(ToolCall("call-1", "read", {"path": "a"}), tools))
+    assert_same(text_of(result), "x")
 
 
 @settings(deadline=None, max_examples=200)
