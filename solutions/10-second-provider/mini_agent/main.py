@@ -46,6 +46,7 @@ from mini_agent.types import (
 SYSTEM_PROMPT = "You are an assistant with tools. Use `calc` for arithmetic and `read` for files."
 PROMPT = "you> "
 SHOWN = 80  # characters of a tool result
+LISTED = 20  # sessions in a list
 NO_RESULT = "No result: the session ended before this tool answered."
 
 Write = Callable[[str], object]
@@ -162,8 +163,11 @@ class Repl:
             self.session = None  # the next message without this one would leave a gap
 
     def _list_sessions(self, _: str) -> bool:
-        for info in list_sessions(self._session_dir) if self._session_dir else ():
+        infos = list_sessions(self._session_dir) if self._session_dir else ()
+        for info in infos[:LISTED]:
             self._notice(f"{info.id}  {info.problem or info.title[:SHOWN]}")
+        if len(infos) > LISTED:
+            self._notice(f"and {len(infos) - LISTED} older ones")
         return True
 
     def _resume(self, wanted: str) -> bool:
@@ -317,7 +321,8 @@ def main(argv: Sequence[str] = ()) -> int:
         write_out("/help lists the commands, Ctrl+C stops a turn, Ctrl+D leaves.\n")
         repl.run(terminal_lines(PROMPT, write_out))
         if repl.session and repl.session.messages:
-            write_out(f"[saved] {repl.session.header.id}\n")
+            name = repl.session.header.id
+            write_out(f"[saved] {name}; `/resume {name[-8:]}` goes on with it\n")
         return 0
     except SessionError as error:
         print(error, file=sys.stderr)
