@@ -372,9 +372,12 @@ class _Spawned(Process):
             return  # it died; the readers see that
 
     def stop(self, *, died: bool) -> int:
+        silent = False
         if died:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 self._process.wait(timeout=0.3)
+            except subprocess.TimeoutExpired:
+                silent = True
         if self._job is not None:
             self._job.end()
         _kill_tree(self._process)
@@ -390,7 +393,7 @@ class _Spawned(Process):
             if self._reading >= 0:
                 os.close(self._reading)
                 self._reading = -1
-        return self._process.returncode
+        return sandbox.FELL_SILENT if silent else self._process.returncode
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
