@@ -319,6 +319,18 @@ def test_failure_of_a_reply_without_a_stop_reason() -> None:
         assert_same(content, (TextContent("好"),))
 
 
+def test_stop_reason_is_not_wiped() -> None:
+    """A later message_delta that brings only counts leaves the reason, and the reason the counts."""
+    (reason, last), (counts, _) = ended("tool_use", output_tokens=3), ended(None, output_tokens=9)
+    call = called(0, "t1", "add", '{"a":1}')
+    message = whole(wire(started(input_tokens=7), *call, reason, counts, last))
+    assert_same((message.stop_reason, message.usage), ("toolUse", Usage(7, 9)))
+
+    half = called(0, "t1", "add", '{"a":')
+    limit, _ = ended("max_tokens")
+    assert_same(whole(wire(started(), *half, counts, limit, last)).stop_reason, "length")
+
+
 def test_failure_of_an_empty_stream() -> None:
     """No event at all is an error, and nothing had begun."""
     assert_same([event.type for event in events_of()], ["error"])

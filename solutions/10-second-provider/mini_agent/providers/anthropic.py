@@ -239,11 +239,11 @@ async def read_reply(messages: AsyncIterable[SseMessage], reply: Reply) -> None:
             case "message_delta":
                 delta = _object(event.get("delta", {}), "message_delta.delta")
                 reply.usage = _merge_usage(reply.usage, event.get("usage"), "message_delta.usage")
-                stop_reason = _optional_text(delta, "stop_reason", "message_delta.delta")
-                explanation = _explanation(delta)
-                if unparsed is not None and map_stop_reason(stop_reason) != "length":
-                    raise unparsed
-                unparsed = None
+                reason = _optional_text(delta, "stop_reason", "message_delta.delta")
+                stop_reason = reason or stop_reason
+                explanation = _explanation(delta) or explanation
+                if map_stop_reason(stop_reason) == "length":
+                    unparsed = None  # cut off, and so not broken
             case "message_stop":
                 if map_stop_reason(stop_reason) != "length":
                     for block in pending.values():
