@@ -320,7 +320,7 @@ def test_failure_of_a_reply_without_a_stop_reason() -> None:
 
 
 def test_stop_reason_is_not_wiped() -> None:
-    """A later message_delta that brings only counts leaves the reason, and the reason the counts."""
+    """A later message_delta without a reason leaves the one that came, and takes the counts."""
     (reason, last), (counts, _) = ended("tool_use", output_tokens=3), ended(None, output_tokens=9)
     call = called(0, "t1", "add", '{"a":1}')
     message = whole(wire(started(input_tokens=7), *call, reason, counts, last))
