@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from grader.winjob import Job
 
 WRITERS_ARE_KNOWN = hasattr(socket, "SO_PASSCRED") and hasattr(socket, "SCM_CREDENTIALS")
-_WORKER = Path(__file__).with_name("worker.py")
+# The interpreter's path need not hold this package, and what learner code imports must not.
+_START = """
+import importlib.util, sys
+package = sys.argv[1]
+spec = importlib.util.spec_from_file_location(
+    "grader", package + "/__init__.py", submodule_search_locations=[package]
+)
+sys.modules["grader"] = importlib.util.module_from_spec(spec)
+from grader.worker import main
+main(sys.argv[2:])
+"""
 _CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 _RECORD_BYTES = 64 << 20  # of all records of a worker; more is no honest run
 _PRELOAD = ("pytest", "httpx", "anyio", "jsonschema", "hypothesis")
@@ -70,7 +80,8 @@ class Warm:
 
     def _command(self, mode: str) -> "_Command":
         arguments, added = sandbox.interpreter(self._hash_seed)
-        return _Command([*arguments, str(_WORKER), mode], list(self._preload), added)
+        package = str(Path(__file__).resolve().parent)
+        return _Command([*arguments, "-c", _START, package, mode], list(self._preload), added)
 
     def launch(self, job: dict[str, Any], output: "Output") -> "Process":
         """A worker for this job. Only run_tests calls it, holding the lock."""

@@ -68,8 +68,8 @@ def folders(base: Path) -> dict[str, str]:
 def interpreter(hash_seed: int | None = None) -> tuple[list[str], dict[str, str]]:
     """How to start a worker's Python: the first arguments, and variables to add.
 
-    `-P` keeps the script's folder off sys.path, `-B` writes no bytecode. A user site folder stays
-    only where it is this interpreter's own source of packages.
+    `-P` keeps the working directory off sys.path. A user site folder stays only where it is
+    this interpreter's own source of packages.
     """
     executable, added = sys.executable, dict[str, str]()
     base = getattr(sys, "_base_executable", executable)
@@ -77,7 +77,7 @@ def interpreter(hash_seed: int | None = None) -> tuple[list[str], dict[str, str]
         # A venv's python.exe starts the true one as its child, and a job object would miss that.
         added["__PYVENV_LAUNCHER__"] = executable
         executable = base
-    arguments = [executable, "-P", "-B", "-X", "utf8"]
+    arguments = [executable, "-P", "-X", "utf8"]
     site = sys.modules.get("site")
     user_site = getattr(site, "ENABLE_USER_SITE", False) and getattr(site, "USER_SITE", None)
     if user_site and user_site in sys.path:

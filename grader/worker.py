@@ -1,8 +1,8 @@
 """The untrusted side of a graded run: the process in which learner code runs under pytest.
 
-It is started as a script, never imported by the grader. As `--serve FD` it is a supervisor: it
-imports what every run needs, runs no learner code, and forks a child for each run. As `--once FD`
-it is one run, for systems that cannot fork.
+A process of its own, started by processes.py. As `--serve FD` it is a supervisor: it imports what
+every run needs, runs no learner code, and forks a child for each run. As `--once FD` it is one
+run, for systems that cannot fork.
 
 A test's record says what happened when this module called the test function. It leaves over a
 private channel. What pytest concludes, prints or exits with decides nothing.
@@ -29,14 +29,6 @@ import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":  # the interpreter's path does not hold this package, and need not
-    _package = Path(__file__).resolve().parent
-    _spec = importlib.util.spec_from_file_location(
-        "grader", _package / "__init__.py", submodule_search_locations=[str(_package)]
-    )
-    assert _spec is not None
-    sys.modules["grader"] = importlib.util.module_from_spec(_spec)
 
 from grader import sandbox
 from grader.explain import Explainer, safe
@@ -178,6 +170,7 @@ def compiled(name: str, source: bytes) -> tuple[types.CodeType, Helpers]:
 def execute(job: dict[str, Any], write: Callable[[bytes], Any]) -> None:
     """One run, in this process, which does not survive it."""
     base, directory = job["base"], job["directory"]
+    sys.dont_write_bytecode = True
     reporter = Reporter(write, job["nonce"], bytes.fromhex(job["marker"]))
     os.environ.update(job["environment"])
     os.chdir(os.path.join(base, "work"))
@@ -534,7 +527,3 @@ def main(arguments: list[str]) -> None:
         with contextlib.suppress(OSError):
             os.setsid()
     _run(job, descriptor)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
