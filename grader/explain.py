@@ -80,6 +80,10 @@ class Explainer:
             text = f"pytest.exit was called ({text})"
         elif isinstance(error, SystemExit):
             text = f"the code called sys.exit({safe(error.code)})"
+        elif isinstance(error, EOFError) and text == "EOF when reading a line":
+            text = f"{kind}: {text}: a test has no keyboard, so input() gets no answer"
+        elif kind == "BdbQuit":
+            text = f"{kind}: a debugger has no keyboard here; under plain `pytest` it has one"
         elif isinstance(error, SyntaxError):
             text = self._syntax(error)
         elif isinstance(error, ImportError):
@@ -100,9 +104,14 @@ class Explainer:
         return f"{text}, at {where}" if where and where not in text else text
 
     def _syntax(self, error: SyntaxError) -> str:
+        advice = (
+            ", as in a file saved as UTF-16; save it as UTF-8"
+            if "null byte" in safe(error.msg)
+            else ""
+        )
         file = self.relative(error.filename or "") or os.path.basename(error.filename or "?")
         line = f":{error.lineno}" if error.lineno else ""
-        return f"{type(error).__name__} in {file}{line}: {safe(error.msg)}"
+        return f"{type(error).__name__} in {file}{line}: {safe(error.msg)}{advice}"
 
     def _import(self, error: ImportError) -> str:
         text = safe(error).replace(" (unknown location)", "")

@@ -212,6 +212,27 @@ def test_a_failure_names_the_learners_innermost_line(tmp_path: Path, warm: Warm)
     assert greeting.message == "NotImplementedError: step 1.2"
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("input('name? ')", "a test has no keyboard, so input() gets no answer"),
+        ("breakpoint()", "a debugger has no keyboard here; under plain `pytest` it has one"),
+    ],
+)
+def test_code_that_waits_for_a_keyboard_is_told_so(
+    code: str, says: str, tmp_path: Path, warm: Warm
+) -> None:
+    """A question in a test fails at once, and says why."""
+    directory = practice(
+        tmp_path, f"def greet(name): return ''\ndef add(a, b):\n    {code}\n    a\n"
+    )
+
+    run = run_tests(directory, course(tmp_path), limits=LIMITS, warm=warm)
+
+    assert run.tests[0].failure is not None
+    assert says in run.tests[0].failure.message
+
+
 def test_a_plain_assert_explains_itself(tmp_path: Path, warm: Warm) -> None:
     """Test files keep pytest's assertion rewriting."""
     run = run_tests(practice(tmp_path, WRONG), course(tmp_path), limits=LIMITS, warm=warm)
@@ -251,6 +272,7 @@ def test_a_missing_name_in_a_learners_import_names_that_line(tmp_path: Path, war
             lambda file: file.write_bytes(b"x = 1\ny = '\xff'\n"),
             "SyntaxError in mini_agent/thing.py",
         ),
+        (lambda file: file.write_bytes("x = 1\n".encode("utf-16")), "save it as UTF-8"),
         (lambda file: file.mkdir(), "mini_agent/thing.py is a directory"),
         (
             lambda file: file.symlink_to("nowhere.py"),
@@ -263,7 +285,7 @@ def test_a_missing_name_in_a_learners_import_names_that_line(tmp_path: Path, war
         (lambda file: file.with_suffix("").mkdir(), "mini_agent/thing is a directory"),
         (lambda file: None, "No module named 'mini_agent.thing'"),
     ],
-    ids=["not UTF-8", "a directory", "dangling", "a loop", "a folder", "absent"],
+    ids=["not UTF-8", "UTF-16", "a directory", "dangling", "a loop", "a folder", "absent"],
 )
 def test_a_file_that_is_no_source_is_named(
     make: object, says: str, tmp_path: Path, warm: Warm
