@@ -237,21 +237,29 @@ def checkpoint(chapter: str) -> int:
 
 @cli.command(short_help="A hint for a step, from vague to plain.")
 @click.argument("chapter")
-@click.argument("step")
+@click.argument("step", required=False)
 @click.option("--level", type=click.IntRange(min=1), default=1, metavar="N", help="Which hint (1).")
 @_course_option
-def hint(chapter: str, step: str, level: int) -> int:
+def hint(chapter: str, step: str | None, level: int) -> int:
     """A hint for STEP of CHAPTER. The first is vague, each next one says more.
+
+    A step's id names its chapter too, so it is enough.
 
     \b
     Examples:
       grader hint 05 5.3
-      grader hint 05 5.3 --level 2
+      grader hint 5.3 --level 2
     """
     from grader import report
 
     course = _load()
+    number, dot, _ = chapter.partition(".")
+    if step is None and dot and number.isdecimal():
+        chapter, step = number, chapter
     found = course.chapter(chapter)
+    if step is None:
+        steps = "\n".join(f"  {each.id}  {each.title}" for each in found.manifest.steps)
+        raise GraderError("which step?", hint=f"the steps of {found.slug} are\n{steps}")
     wanted = found.step(step)
     if level > len(wanted.hints):
         raise GraderError(f"step {step} has {len(wanted.hints)} hints; there is no level {level}")

@@ -96,6 +96,7 @@ class Grading:
             only=self.only,
             stretch=self.stretch,
             first_look=nothing and practices.is_untouched(self.course, self.practice),
+            lost=practices.lost_module(self.course, self.practice, run.cause or ""),
             warnings=self.warnings,
         )
 
@@ -136,12 +137,16 @@ def _progress(total: int) -> Iterator[Callable[[object], None] | None]:
         return
     done = 0
 
+    def tell() -> None:
+        terminal.tell(f"\rgrading: {done} of {total} ")
+
     def on_result(result: object) -> None:
         nonlocal done
         done += 1
-        terminal.tell(f"\r{done} of {total} ")
+        tell()
 
     try:
+        tell()  # before the first result: an endless loop may stand where the modules are imported
         yield on_result
     finally:
         terminal.tell("\r\x1b[K")
@@ -209,6 +214,7 @@ class Opening:
         if not run.green:
             self.warnings.append(
                 f"`{directory}` is not green: {run.count('passed')} of {len(run.tests)} pass,"
-                " and what is red there comes along"
+                " and what is red there comes along;"
+                f" without `--from` you start from the course's own {parent.slug}"
             )
         return earlier

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import tomllib
@@ -99,10 +100,7 @@ def open_practice(course: Course, directory: Path) -> Practice:
         text = (directory / MARKER).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         what = "is no practice directory" if directory.is_dir() else "is no directory"
-        raise GraderError(
-            f"`{directory}` {what}",
-            hint="make one with `grader practice 05 mydir`; `grader list` shows the chapters",
-        ) from None
+        raise GraderError(f"`{directory}` {what}", hint=_where_it_may_be(directory)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise _bad_marker(directory, _reason(error)) from None
     try:
@@ -124,6 +122,24 @@ def open_practice(course: Course, directory: Path) -> Practice:
         " does not have",
         hint="`--course PATH` names another course",
     )
+
+
+def _where_it_may_be(directory: Path) -> str:
+    """The way out for one who named, or stands in, a directory that is no practice."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: another drive
+        for above in Path(os.path.abspath(directory)).parents:
+            if is_practice(above):
+                return f"it is inside one: `grader test {shlex.quote(os.path.relpath(above))}`"
+        if (directory / "mini_agent").is_dir() and (directory / "pyproject.toml").is_file():
+            return (
+                f"it looks like one that has lost its `{MARKER}`, perhaps when it was copied;"
+                " make a new practice and copy your `mini_agent` into it"
+            )
+        inside = sorted(path for path in directory.iterdir() if is_practice(path))
+        if inside:
+            commands = "\n".join(f"  `grader test {shlex.quote(str(path))}`" for path in inside[:8])
+            return f"it holds practice directories; grade one of them\n{commands}"
+    return "make one with `grader practice 05 mydir`; `grader list` shows the chapters"
 
 
 def files_from(course: Course, previous: Practice) -> dict[str, bytes]:
@@ -160,6 +176,17 @@ class Difference:
 
     file: str
     kind: Literal["changed", "missing"]
+
+
+def lost_module(course: Course, practice: Practice, cause: str) -> str | None:
+    """The file that the import error `cause` misses, if `reset` can bring it back."""
+    found = re.search(r"No module named '(mini_agent(?:\.\w+)*)'", cause)
+    name = found[1].replace(".", "/") if found else ""
+    if not name or os.path.lexists(practice.directory / name):
+        return None
+    file = f"{name}.py"
+    known = file in practice.files(course)
+    return file if known and not os.path.lexists(practice.directory / file) else None
 
 
 def differences(course: Course, practice: Practice) -> list[Difference]:

@@ -13,6 +13,7 @@ come: today `course` (its path, null for the packaged one), `green`, `trusted`, 
 """
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,6 +42,7 @@ class Graded:
     only: str = ""  # the options that chose a part, such as "--step 5.2"
     stretch: bool = False
     first_look: bool = False  # the learner has written nothing yet
+    lost: str | None = None  # a file that `reset` can bring back, if its absence is the cause
     warnings: tuple[str, ...] = field(default=())
 
 
@@ -211,7 +213,10 @@ def _next(graded: Graded) -> Iterator[str]:
         retry = f"`{grader} test {here} --step {test.step}`"
         advice = f"hint: `{grader} hint {chapter.number} {test.step}`"
         line = re.search(r":(\d+)", test.failure.where or "") if test.failure else None
-        if test.outcome == "not run":
+        if graded.lost:
+            back = f"`{grader} reset {here} {quoted(graded.lost)}`"
+            yield f"hint: {graded.lost} is missing; {back} brings it back as it was at the start"
+        elif test.outcome == "not run":
             yield f"hint: remove the cause above, and run {retry}"
         elif test.failure and test.failure.exception == "NotImplementedError":
             step = chapter.step(test.step)
@@ -234,7 +239,8 @@ def _next_when_green(graded: Graded, here: str) -> Iterator[str]:
     if following is None:
         yield "That was the last chapter."
     else:
-        yield f"next: `{grader} practice {following.number} NEXT --from {here}`"
+        beside = quoted(_beside(graded.directory, "NEXT"))
+        yield f"next: `{grader} practice {following.number} {beside} --from {here}`"
 
 
 def _first_to_do(run: Run) -> TestResult | None:
@@ -308,6 +314,14 @@ def _tests(count: int) -> str:
 
 def _join(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}" if directory != "." else name
+
+
+def _beside(directory: str, name: str) -> str:
+    """`name` beside `directory`, and never inside it, for one who works in it (`.`, `..`)."""
+    steps = os.path.normpath(directory).split(os.sep)
+    if set(steps) <= {os.curdir, os.pardir}:
+        return os.path.normpath(os.path.join(directory, os.pardir, name))
+    return name
 
 
 def quoted(argument: str) -> str:

@@ -126,6 +126,7 @@ def test_from_a_red_practice_warns_and_goes_on(grader: Command, course: Path) ->
     assert said.code == 1
     assert "warning: `mydir` has no mini_agent/__init__.py: the reference's is used" in said.out
     assert "warning: `mydir` is not green: 0 of 3 pass" in said.out
+    assert "without `--from` you start from the course's own 01-greeting" in said.out
     assert (course / "NEXT" / GREET).read_text(encoding="utf-8") == toy_course.GREETING_STARTER
 
 
@@ -279,6 +280,35 @@ def test_hints_come_one_at_a_time(grader: Command) -> None:
     assert "Count(len(text.split()))" in grader("hint", "2", "2.2", "--level", "2").out
 
 
+def test_a_step_names_its_chapter(grader: Command) -> None:
+    """`hint 1.1` is `hint 1 1.1`."""
+    assert grader("hint", "1.1", "--level", "2") == grader("hint", "1", "1.1", "--level", "2")
+
+
+def test_a_lost_file_can_come_back(grader: Command, course: Path) -> None:
+    """Where a file of the chapter is missing, the hint is the command that brings it back."""
+    grader("export", "2", "mydir")
+    (course / "mydir" / GREET).unlink()
+
+    said = grader("test", "mydir")
+
+    command = f"`grader reset mydir {GREET}`"
+    assert said.code == 1
+    assert said.out.endswith(
+        f"\nhint: {GREET} is missing; {command} brings it back as it was at the start\n"
+    )
+    grader("reset", "mydir", GREET)
+    assert grader("test", "mydir").code == 0
+
+
+def test_a_module_of_the_learners_own_is_not_offered(grader: Command, course: Path) -> None:
+    """`reset` knows nothing of a module that the chapter never had."""
+    grader("export", "2", "mydir")
+    (course / "mydir" / GREET).write_text("import mini_agent.mine", encoding="utf-8")
+
+    assert "remove the cause above" in grader("test", "mydir").out
+
+
 def test_diff_shows_code_only_when_asked(grader: Command) -> None:
     """The file list is no spoiler."""
     plain, revealed = grader("diff", "02"), grader("diff", "02", "--reveal")
@@ -376,6 +406,19 @@ def test_help_teaches(grader: Command) -> None:
         ("test first --watch --format json", "error: `--watch` is for people", "grader test"),
         ("test first --stpe 1.1", "error: no such option", "grader test --help"),
         ("hint 1 7.7", "chapter 01 has no step `7.7`", ""),
+        ("hint 1", "error: which step?", "1.1  "),
+        ("hint 1.7", "chapter 01 has no step `1.7`", ""),
+        ("hint 9.1", "there is no chapter `9`", "02-counting"),
+        (
+            "test .",
+            "error: `.` is no practice directory",
+            "grade one of them\n  `grader test first`",
+        ),
+        (
+            "test first/mini_agent",
+            "is no practice directory",
+            "it is inside one: `grader test first`",
+        ),
         ("hint 1 1.1 --level 9", "step 1.1 has 2 hints; there is no level 9", ""),
         ("hint 1 1.1 --level 0", "invalid value for '--level'", "grader hint --help"),
         ("checkpoint 13", "error: there is no chapter `13`", "02-counting"),
@@ -695,7 +738,8 @@ def test_only_a_terminal_is_cleared_and_counted(course: Path) -> None:
         os.close(ours)
 
     assert b"\x1b[2J\x1b[H\x1b[1mCheckpoint 01" in shown
-    assert b"\r3 of 3 " in shown
+    assert b"\rgrading: 0 of 3 " in shown  # at once: an import may hang, with an old report above
+    assert b"\rgrading: 3 of 3 " in shown
     assert b"Traceback" not in shown
 
 

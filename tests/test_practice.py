@@ -270,6 +270,15 @@ def test_a_directory_without_a_marker_is_no_practice(course: Course, tmp_path: P
         assert "grader practice" in caught.value.hint
 
 
+def test_a_lost_marker_is_recognised(course: Course, second: Practice) -> None:
+    """A copy without dotfiles is told from a directory that never was a practice."""
+    (second.directory / MARKER).unlink()
+
+    with pytest.raises(GraderError, match="is no practice directory") as caught:
+        open_practice(course, second.directory)
+    assert "copy your `mini_agent` into it" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     "marker",
     [

@@ -201,6 +201,21 @@ def test_a_command_can_be_copied(course: Course) -> None:
     assert "next: `grader --course '/a b' practice 12 NEXT --from 'my dir'`\n" in page
 
 
+@pytest.mark.parametrize(
+    ("directory", "new"),
+    [("mydir", "NEXT"), (".", "../NEXT"), ("./", "../NEXT"), ("..", "../../NEXT"), ("a/b", "NEXT")],
+)
+def test_the_next_practice_is_not_made_inside_this_one(
+    course: Course, directory: str, new: str
+) -> None:
+    """Who works in the directory itself is led out of it."""
+    run = run_of(None, None, None, None, None)
+
+    page = report.text(dataclasses.replace(graded(course, run), directory=directory), PLAIN)
+
+    assert f"next: `grader practice 12 {new} --from {directory}`\n" in page
+
+
 def test_a_course_that_is_not_the_packaged_one_is_named(course: Course) -> None:
     """So that nobody wonders whose tests ran. Warnings stand there too."""
     own = Course(course.root, course.chapters, packaged=False)
