@@ -154,6 +154,13 @@ def test_arguments_of_any_shape_are_judged(arguments: dict[str, Any]) -> None:
     assert_same(repr(arguments), before)
 
 
+def test_arguments_are_shown_in_their_own_language() -> None:
+    """The model wrote 读取, and reads 读取: an escaped text is six times as long."""
+    definition = ToolDefinition("read", "", {"properties": {"path": {"type": "integer"}}})
+    with pytest.raises(ToolError, match=r"Received.*读取"):
+        check_arguments(definition, {"path": "读取"})
+
+
 def test_arguments_of_a_megabyte_are_not_sent_back_whole() -> None:
     """The model wrote it; a refusal that repeats all of it would fill its window."""
     definition = ToolDefinition("read", "", {"properties": {"path": {"type": "integer"}}})
@@ -215,6 +222,22 @@ def test_execute_a_tool_that_cancels_its_own_task_is_a_failed_tool() -> None:
         return "never"
 
     result = run(execute_call(ToolCall("call-1", "read", {}), registry_of(execute, {})))
+    assert_same((text_of(result), result.is_error), ("Operation aborted", True))
+
+
+def test_execute_a_stumble_while_stopping_is_still_an_abort() -> None:
+    """A tool that fails in its cleanup after an abort was aborted: that is what the user did."""
+    signal = AbortSignal()
+
+    async def execute(arguments: dict[str, Any], given: AbortSignal | None) -> str:
+        try:
+            signal.abort()
+            await asyncio.sleep(10)
+        finally:
+            raise RuntimeError("stopped halfway")
+
+    tools = registry_of(execute, {})
+    result = run(execute_call(ToolCall("call-1", "read", {}), tools, signal))
     assert_same((text_of(result), result.is_error), ("Operation aborted", True))
 
 

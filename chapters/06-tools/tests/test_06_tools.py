@@ -115,16 +115,20 @@ def test_arguments_a_refusal_shows_what_came() -> None:
 def test_execute_answers_with_the_calls_own_id() -> None:
     """The tool gets the arguments; its text becomes the result of this very call (step 6.3)."""
     seen: list[dict[str, Any]] = []
+    handed: list[AbortSignal | None] = []
 
     async def execute(arguments: dict[str, Any], signal: AbortSignal | None) -> str:
         seen.append(arguments)
+        handed.append(signal)
         return "# Project"
 
-    result = run(execute_call(read_call(), registry_of(execute), clock=lambda: 7))
+    signal = AbortSignal()
+    result = run(execute_call(read_call(), registry_of(execute), signal, clock=lambda: 7))
 
     assert_same(
         seen, [{"path": "README.md"}], because="the tool runs once, with the call's arguments"
     )
+    assert_same(handed, [signal], because="a tool that wants to watch the signal is given it")
     assert_same(
         result,
         ToolResultMessage("call-1", "read", (TextContent("# Project"),), False, 7),
