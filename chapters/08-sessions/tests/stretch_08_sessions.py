@@ -35,7 +35,7 @@ CALLED = AssistantMessage(
     (ToolCall("call-1", "read", {"path": "README.md"}, '{"path":"README.md"}'),), "toolUse"
 )
 READ = ToolResultMessage("call-1", "read", (TextContent("# Project 😀\n"),), False, 3)
-WHOLE = b"".join(map(to_line, (HEADER, ASKED, CALLED, READ)))
+WHOLE = b"".join(to_line(each) for each in (HEADER, ASKED, CALLED, READ))
 
 
 def refused(action: Callable[[], object], *parts: str) -> None:
@@ -129,6 +129,13 @@ def test_any_damage_is_an_error_or_a_message(message: AgentMessage, junk: bytes,
         assert_same("line 2" in str(error), True, because=f"an error names its line: {error}")
     else:
         assert_same(message_of(to_line(read), 2), read, because="what is read is a right message")
+
+
+def test_a_person_can_read_a_session() -> None:
+    """Characters stand in the file as they are, and not as escapes."""
+    assert_same(
+        "读取 README.md".encode() in to_line(ASKED), True, because="`less` shows what was said"
+    )
 
 
 def test_a_key_order_of_another_writer_is_read() -> None:

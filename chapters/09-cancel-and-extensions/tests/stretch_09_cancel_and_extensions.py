@@ -258,7 +258,7 @@ def test_an_abort_ends_the_wait_for_a_hook() -> None:
             ("before_tool", (CALL,)),
             ("after_tool", (CALL, READ)),
         ):
-            abort, log = AbortSignal(), []
+            abort, log = AbortSignal(), list[str]()
             hooks, failures = reported(aborting(place, abort, log))
             got.append((await getattr(hooks, place)(*arguments, abort), log, failures))
         return (context, got)

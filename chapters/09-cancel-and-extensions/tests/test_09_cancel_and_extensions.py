@@ -274,7 +274,10 @@ def test_hooks_that_fail_are_reported_and_the_next_runs() -> None:
     async def wrong(call: ToolCall, result: ToolResultMessage) -> Any:
         return "a string is no ResultPatch"
 
-    bad.turn_end(lambda reply, results: {}["no such key"])
+    @bad.turn_end
+    def unlucky(reply: AssistantMessage, results: tuple[ToolResultMessage, ...]) -> None:
+        raise IndexError("no such turn")
+
     good.before_model(lambda context: AgentContext(context.messages, "Another prompt."))
     good.after_tool(lambda call, result: ResultPatch(is_error=True))
     good.turn_end(lambda reply, results: turns.append(reply.stop_reason))
@@ -297,7 +300,7 @@ def test_hooks_that_fail_are_reported_and_the_next_runs() -> None:
         [
             ("bad", "before_model", "ValueError"),
             ("bad", "after_tool", "TypeError"),
-            ("bad", "turn_end", "KeyError"),
+            ("bad", "turn_end", "IndexError"),
         ],
         because="each failure is reported once: which extension, at which place, and what",
     )
@@ -319,7 +322,11 @@ def test_hooks_before_a_tool_block_it_with_a_reason() -> None:
 
 def test_hooks_that_fail_before_a_tool_block_it() -> None:
     """A guard that fails has not agreed: it blocks the call, and is reported (step 9.2)."""
-    for failing in (lambda call: call.no_such_name, lambda call: True):
+    wrong: tuple[Callable[[ToolCall], Any], ...] = (
+        lambda call: (call.arguments or {})["no such argument"],
+        lambda call: True,
+    )
+    for failing in wrong:
         failures: list[HookFailure] = []
         guard = Extension("guard")
         guard.before_tool(failing)

@@ -66,8 +66,9 @@ def header_of(line: bytes) -> SessionHeader:
     if type(data) is not dict or data.get("type") != "session":
         raise SessionError("line 1 is not the header of a session")
     if data.get("version") != VERSION:
-        shown = json.dumps(data.get("version"))
-        raise SessionError(f"line 1: version is {shown}; this program reads version {VERSION}")
+        raise SessionError(
+            f"line 1: version is {json.dumps(data.get('version'))}; this program reads {VERSION}"
+        )
     try:
         _, *values = _HEADER.values(data)
     except _Wrong as wrong:
