@@ -3,6 +3,9 @@
 The expected tests come from the course and every one of them is in the result, whatever the
 worker did. A test passed if, and only if, its record says so in a run whose canaries behaved.
 Exit codes and printed text are shown and never believed.
+
+Learner code and pytest share a process, which is no security boundary: this resists accidents
+and the common tricks. Code that is hostile needs a container around the whole run.
 """
 
 import json

@@ -12,13 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from toy_course import write_course, write_starter, write_target
 from toy_practice import NAMES, RIGHT, WRONG, course, outcomes, practice
 
 from grader import processes
+from grader.course import load_course
 from grader.errors import GraderError
 from grader.output import Output, safe_text
 from grader.results import TestResult
-from grader.runner import Expected, Limits, Warm, run_tests
+from grader.runner import (
+    Expected,
+    Limits,
+    Warm,
+    expected_focused,
+    expected_stretch,
+    run_tests,
+)
 
 LIMITS = Limits(test_seconds=10, run_seconds=40)
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
@@ -165,6 +174,32 @@ def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:
         run_tests(practice(tmp_path), [])
     with pytest.raises(GraderError, match="is not a directory"):
         run_tests(tmp_path / "absent", course(tmp_path))
+
+
+def test_a_chapter_says_what_it_expects(tmp_path: Path, warm: Warm) -> None:
+    """The focused tests in the manifest's order, and the stretch tests in their files' order."""
+    course_root = write_course(tmp_path / "course")
+    chapter = load_course(course_root).chapter("02")
+
+    focused, stretch = expected_focused(chapter), expected_stretch(chapter)
+    target = write_target(course_root, 2, tmp_path / "target")
+    starter = write_starter(course_root, 2, tmp_path / "starter")
+    finished = run_tests(target, [*focused, *stretch], limits=LIMITS, warm=warm)
+    begun = run_tests(starter, focused, limits=LIMITS, warm=warm)
+
+    assert [(test.step, test.name) for test in focused + stretch] == [
+        ("2.1", "test_count_holds_a_number"),
+        ("2.2", "test_words_are_counted"),
+        ("2.2", "test_words_none"),
+        ("stretch", "test_any_gap"),
+        ("stretch", "test_many_words"),
+    ]
+    assert finished.green, finished.cause
+    assert outcomes(begun) == ["not run"] * 3
+    assert begun.cause == (
+        "cannot import name 'Count' from 'mini_agent.greet' (mini_agent/greet.py), "
+        "at mini_agent/count.py:3"
+    )
 
 
 # What a failure tells
