@@ -345,8 +345,8 @@ def test_resume_refuses_what_is_broken_and_leaves_it(tmp_path: Path) -> None:
     broken: list[tuple[str, bytes, str]] = [
         ("line 1 is half a line", head[:30] + b"\n" + asked, "line 1"),
         ("line 1 is no object", b"[]\n" + asked, "line 1"),
-        ("line 2 goes on behind its object", head + asked[:-1] + b"}\n" + called, "line 2"),
         ("line 2 is half a line", head + asked[:20] + b"\n" + called, "line 2"),
+        ("line 2 goes on behind its object", head + asked[:-1] + b"}\n" + called, "line 2"),
         ("line 3 is empty", head + asked + b"\n" + called, "line 3"),
         ("line 3 lacks fields", head + asked + b'{"role":"user"}\n', "line 3"),
         ("line 3 is JSON, so it is not torn", head + asked + b'{"role":"user"}', "line 3"),
