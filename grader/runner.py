@@ -212,6 +212,7 @@ class _Grading:
             "nonce": nonce,
             "marker": marker.hex(),
             "directory": str(self.directory),
+            "scratch": str(self.base),
             "base": str(work),
             "environment": sandbox.folders(work),
             "files": files,

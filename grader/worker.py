@@ -374,7 +374,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
 
     del testing
     gc.freeze()  # what is here now is no garbage, and no child need copy it to find that out
-    child = 0
+    child, scratch = 0, ""
     while True:
         try:
             head, descriptors, _, _ = socket.recv_fds(control, 5, 2)
@@ -385,6 +385,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
         kind, size = struct.unpack("!cI", head)
         if kind == b"R":
             job = json.loads(_exactly(control, size))
+            scratch = job["scratch"]
             for _, name, source in job["files"]:
                 try:
                     compiled(name, source.encode())
@@ -401,7 +402,11 @@ def serve(control: socket.socket, preload: list[str]) -> None:
             control.sendall(struct.pack("!i", _end(child, patient=kind == b"D")))
             child = 0
     _end(child, patient=False)
-    os._exit(0)  # there is nothing to tidy, and somebody waits
+    if child:  # the grader went in the middle of a run, and can't tidy up
+        import shutil
+
+        shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(0)  # there is nothing else to tidy, and somebody waits
 
 
 def _import_default_plugins() -> None:

@@ -786,6 +786,7 @@ def test_a_grader_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     """The supervisor ends itself and the run when the grader's end of its channel closes."""
     practice(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(100)\n")
     expected = course(tmp_path)
+    (tmp_path / "scratch").mkdir()
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -801,12 +802,14 @@ def test_a_grader_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         encoding="utf-8",
         cwd=Path(__file__).parents[1],
+        env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
     ) as grader:
         assert grader.stdout is not None
         learner = int(next(line for line in grader.stdout if line.strip().isdigit()))
         grader.kill()
 
     deadline = time.monotonic() + 10
-    while Path(f"/proc/{learner}").exists() and time.monotonic() < deadline:
+    left = [Path(f"/proc/{learner}"), *(tmp_path / "scratch").iterdir()]
+    while any(path.exists() for path in left) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not Path(f"/proc/{learner}").exists()
+    assert [path for path in left if path.exists()] == []
