@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from grader.testing import assert_same, collect, fail, run
-from mini_agent.abort import AbortSignal
+from mini_agent.abort import AbortError, AbortSignal
 from mini_agent.event_stream import EventStream
 from mini_agent.events import (
     DoneEvent,
@@ -384,6 +384,9 @@ def test_ending_by_an_abort_is_aborted() -> None:
         ran.append("second")
         await reply.done("stop")
 
+    async def has_a_signal_of_its_own(reply: Reply) -> None:
+        raise AbortError("stopped elsewhere")
+
     events, result = told_by_stream(is_stopped, signal)
     assert_same(
         [(event.type, getattr(event, "reason", None)) for event in events],
@@ -402,6 +405,15 @@ def test_ending_by_an_abort_is_aborted() -> None:
         because="a signal that is aborted beforehand leaves one event, with the signal's reason",
     )
     assert_same(ran, ["first"], because="what is aborted beforehand is not begun")
+
+    elsewhere = message(stop_reason="aborted", error_message="stopped elsewhere")
+    for given in (None, AbortSignal()):
+        events, _ = told_by_stream(has_a_signal_of_its_own, given)
+        assert_same(
+            events,
+            [ErrorEvent("aborted", elsewhere)],
+            because="an AbortError is an abort, also where this signal is not the aborted one",
+        )
 
 
 # 3.5 In the terminal

@@ -140,8 +140,9 @@ def reply_stream(
     """A stream that runs `answer` on a new Reply and always ends in one terminal event.
 
     `answer` calls `reply.done()` at its end. If it raises or forgets to, the event is an
-    `error` that keeps the content so far; if the signal is aborted by then, its reason is
-    "aborted". A signal that is aborted from the start keeps `answer` from running at all.
+    `error` that keeps the content so far; its reason is "aborted" if the signal is aborted by
+    then, or if AbortError was raised. A signal that is aborted from the start keeps `answer` from
+    running at all.
     """
 
     async def produce(stream: ModelStream) -> None:
