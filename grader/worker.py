@@ -374,7 +374,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
 
     del testing
     gc.freeze()  # what is here now is no garbage, and no child need copy it to find that out
-    child, scratch = 0, ""
+    child, scratch, grader = 0, "", os.getppid()
     while True:
         try:
             head, descriptors, _, _ = socket.recv_fds(control, 5, 2)
@@ -402,11 +402,20 @@ def serve(control: socket.socket, preload: list[str]) -> None:
             control.sendall(struct.pack("!i", _end(child, patient=kind == b"D")))
             child = 0
     _end(child, patient=False)
-    if child:  # the grader went in the middle of a run, and can't tidy up
+    if child and _gone(grader):  # it was killed in the middle of a run, and can't tidy up
         import shutil
 
         shutil.rmtree(scratch, ignore_errors=True)
     os._exit(0)  # there is nothing else to tidy, and somebody waits
+
+
+def _gone(parent: int) -> bool:
+    """The parent has died. Its channel closes a moment before that shows."""
+    for _ in range(50):
+        if os.getppid() != parent:
+            return True
+        time.sleep(0.002)
+    return False
 
 
 def _import_default_plugins() -> None:
