@@ -42,7 +42,7 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One graded run. `tests` holds every expected test, in the course's order, whatever happened."""
+    """One graded run. `tests` holds every expected test, in the course's order, come what may."""
 
     tests: tuple[TestResult, ...]
     seconds: float
