@@ -1,6 +1,7 @@
 """Stretch tests of chapter 08: what happens to files that live for years on real machines."""
 
 import errno
+import json
 import os
 import string
 import sys
@@ -147,6 +148,32 @@ def test_a_key_order_of_another_writer_is_read() -> None:
         UserMessage((TextContent("读取"),), 1),
         because="order and blanks of a JSON object mean nothing",
     )
+
+
+def test_an_error_says_what_is_there_and_what_should_be() -> None:
+    """The shapes that the chapter gives say both, with the path to the field."""
+    user = {"role": "user", "content": [{"type": "text", "text": "x"}], "timestamp": 1}
+    usage = {"input": 1, "output": 1, "cache_read": 0, "cache_write": 0, "total": 2}
+    reply = {
+        "role": "assistant",
+        "content": [],
+        "stop_reason": "stop",
+        "provider": "",
+        "model": "",
+        "usage": usage,
+        "timestamp": 1,
+        "error_message": None,
+    }
+    for data, said in (
+        (user | {"timestamp": "1"}, "line 7: timestamp must be an integer, not a string"),
+        (user | {"timestamp": 1.5}, "timestamp must be an integer, not a number with a fraction"),
+        (user | {"mood": "good"}, "line 7: mood is not a field"),
+        (user | {"content": [{"type": "text"}]}, "line 7: content[0].text is missing"),
+        (user | {"content": [7]}, "line 7: content[0] must be a text block"),
+        (reply | {"error_message": 5}, "error_message must be a string or null, not an integer"),
+        (reply | {"usage": usage | {"total": True}}, "usage.total must be an integer, not true"),
+    ):
+        refused(lambda data=data: message_of(json.dumps(data).encode(), 7), said)  # type: ignore[misc]
 
 
 def test_numbers_and_nesting_beyond_measure_are_errors() -> None:
