@@ -266,8 +266,10 @@ def test_any_script_gives_a_whole_transcript(script: list[tuple[Any, int]]) -> N
         calls = [tool_call(f"call-{turn}-{n}", "read", {"path": "a"}) for n in range(count)]
         replies.append(assistant_message([text("…"), *calls], reason, error_message="no"))
     model = scripted(*replies)
-    events = run(all_of(run_agent(PROMPT, EMPTY, model, registry(quick), max_turns=5)))
+    stream = run_agent(PROMPT, EMPTY, model, registry(quick), max_turns=5, clock=one)
+    events = run(all_of(stream))
     well_formed(events)
+    assert_same({message.timestamp for message in messages_of(events)} == {1}, True)
     for context in model.contexts:
         assert_same(list(unanswered_calls(context.messages)), [])
         for message in context.messages:
