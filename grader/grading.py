@@ -71,7 +71,7 @@ class Grading:
         from grader.watch import watch  # the library behind it is for those who watch
 
         def show(graded: Graded) -> int:
-            clear = "\x1b[2J\x1b[H" if terminal.is_terminal(sys.stdout) else ""
+            clear = "\x1b[2J\x1b[H" if terminal.obeys_escapes(sys.stdout) else ""
             terminal.write(clear + self._render(graded))
             terminal.tell(f"watching {self.practice.directory}; Ctrl+C ends it\n")
             return 0 if graded.run.green else 1
@@ -132,7 +132,7 @@ def _chosen(
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[object], None] | None]:
     """A counter on stderr while tests run, on a terminal only; gone when they are done."""
-    if not terminal.is_terminal(sys.stderr):
+    if not terminal.obeys_escapes(sys.stderr):
         yield None
         return
     done = 0

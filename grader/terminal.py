@@ -47,8 +47,12 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def wants_color(stream: TextIO | None) -> bool:
     """Only a terminal gets colour, and not where NO_COLOR is set or the terminal is dumb."""
-    dumb = os.environ.get("TERM") == "dumb"
-    return is_terminal(stream) and not dumb and not os.environ.get("NO_COLOR")
+    return obeys_escapes(stream) and not os.environ.get("NO_COLOR")
+
+
+def obeys_escapes(stream: TextIO | None) -> bool:
+    """A terminal that can clear a line; a dumb one, in an editor's window, shows the sequence."""
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
 def style_for(stream: TextIO | None) -> Style:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import toy_course
 
-from grader import report, terminal
+from grader import grading, report, terminal
 from grader.course import (
     Chapter,
     Course,
@@ -454,6 +454,29 @@ def test_color_is_for_terminals_that_want_it(
         monkeypatch.setenv(name, value)
 
     assert terminal.wants_color(Pipe("utf-8", tty=tty)) is colored
+
+
+@pytest.mark.parametrize(
+    ("tty", "term", "written"),
+    [
+        (True, "xterm", b"\rgrading: 0 of 3 \rgrading: 1 of 3 \r\x1b[K"),
+        (True, "dumb", b""),
+        (False, "xterm", b""),
+    ],
+)
+def test_progress_is_for_terminals_that_can_clear_a_line(
+    monkeypatch: pytest.MonkeyPatch, tty: bool, term: str, written: bytes
+) -> None:
+    """An editor's window, which calls itself dumb, would show the sequence."""
+    pipe = Pipe("utf-8", tty=tty)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr("sys.stderr", pipe)
+
+    with grading._progress(3) as on_result:
+        if on_result:
+            on_result(None)
+
+    assert pipe.bytes.getvalue() == written
 
 
 def test_color_changes_no_column(course: Course) -> None:
