@@ -1,7 +1,7 @@
 """Prove what the course claims, chapter by chapter and kind by kind.
 
 Jobs run in threads, since each waits for a process: a graded run, a command, a kernel. Every thread
-has a warm worker of its own. The result does not depend on how many threads there are.
+has warm workers of its own. The result does not depend on how many threads there are.
 """
 
 import concurrent.futures
@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from grader.claims import graded, prose, recorded, survivor, written
-from grader.claims.claim import KINDS, Claim, Job, Kind, Workspace
+from grader.claims import graded, prose, recorded, survivor, unfinished, written
+from grader.claims.claim import KINDS, Claim, Job, Kind, Stopped, Workspace
 from grader.course import Chapter, Course, manifest_problems
+from grader.errors import GraderError
 from grader.results import Run, TestResult
 from grader.runner import Expected, Limits, Warm, run_tests
 
@@ -34,62 +35,103 @@ def check(
 
     `only=["survivor"]` tries every mutant; otherwise a fixed sample is tried. With `fail_fast` the
     first claim that fails ends it. `on_start` hears how many jobs there are, `on_claim` each claim
-    as it is proved, and None when a job is done.
+    as it is proved, and None when a job is done. At Ctrl+C, or any other exception here, what
+    runs is ended and nothing is left behind.
     """
     kinds = tuple(only) or KINDS
-    full = kinds == ("survivor",)
     claims: list[Claim] = []
-    workers = jobs or os.cpu_count() or 1
     with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="grader-check-")))
-        runs = stack.enter_context(_Runs())
-        pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(workers))
+        stop = threading.Event()
+        folder = tempfile.TemporaryDirectory(prefix="grader-check-", ignore_cleanup_errors=True)
+        scratch = Path(stack.enter_context(folder)).resolve()
+        runs = stack.enter_context(_Runs(stop))
+        pool = concurrent.futures.ThreadPoolExecutor(jobs or os.cpu_count() or 1)
+        stack.enter_context(pool)
         work = [
             job
-            for chapter in chapters
-            for job in _jobs(Workspace(course, chapter, _folder(scratch, chapter), runs.run), full)
-            if job.kind in kinds
+            for chapter in dict.fromkeys(chapters)
+            for job in _jobs(
+                Workspace(course, chapter, _folder(scratch, chapter), runs.run, stop), kinds
+            )
         ]
+        work = _heaviest_first(work)
         if on_start is not None:
             on_start(len(work))
-        pending = {pool.submit(_proved, job) for job in _heaviest_first(work)}
+        pending = {pool.submit(_proved, job, stop) for job in work}
         try:
-            for done in concurrent.futures.as_completed(pending):
-                for claim in done.result():
-                    claims.append(claim)
+            while pending:
+                # With a timeout, so that Ctrl+C gets through on Windows too.
+                done, pending = concurrent.futures.wait(
+                    pending, timeout=0.5, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                for future in done:
+                    for claim in future.result():
+                        claims.append(claim)
+                        if on_claim is not None:
+                            on_claim(claim)
                     if on_claim is not None:
-                        on_claim(claim)
-                if on_claim is not None:
-                    on_claim(None)
+                        on_claim(None)
                 if fail_fast and not all(claim.holds for claim in claims):
                     break
         finally:
-            for future in pending:
-                future.cancel()
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            if pending:
+                runs.end()
     return sorted(claims, key=lambda claim: (claim.chapter, KINDS.index(claim.kind), claim.id))
 
 
-def _jobs(space: Workspace, full: bool) -> Iterator[Job]:
+def _jobs(space: Workspace, kinds: Sequence[Kind]) -> list[Job]:
     """All jobs of one chapter; where its manifest is wrong, only those that show why."""
+    manifest = Job(space.number, "manifest", functools.partial(written.manifest_claims, space))
     if any(manifest_problems(space.chapter).values()):
-        yield Job(space.number, "manifest", functools.partial(written.manifest_claims, space))
-        return
-    yield from written.jobs(space)
-    yield from graded.jobs(space)
-    yield from survivor.jobs(space, full=full)
-    yield from prose.jobs(space)
-    yield from recorded.jobs(space)
+        return [manifest]  # whatever was asked for: what cannot be looked at does not hold
+    found = [manifest, *written.jobs(space), *graded.jobs(space), *unfinished.jobs(space)]
+    if "survivor" in kinds:
+        found += survivor.jobs(space, full=kinds == ("survivor",))
+    found += prose.jobs(space)
+    found += recorded.jobs(space)
+    return [job for job in found if job.kind in kinds]
 
 
 def _heaviest_first(jobs: Iterable[Job]) -> list[Job]:
     """Long jobs first: one left for the end would keep the other threads waiting."""
-    order: tuple[Kind, ...] = ("survivor", "notebook", "green", "fault", "prose")
+    order: tuple[Kind, ...] = ("survivor", "notebook", "green", "prose", "red", "fault")
     weight = {kind: len(order) - place for place, kind in enumerate(order)}
     return sorted(jobs, key=lambda job: -weight.get(job.kind, 0))
 
 
-def _proved(job: Job) -> list[Claim]:
-    return list(job.prove())
+def _proved(job: Job, stop: threading.Event) -> list[Claim]:
+    """The claims of one job. What cannot be proved does not hold, and says why."""
+    claims: list[Claim] = []
+    if stop.is_set():
+        return claims
+    try:
+        for claim in job.prove():
+            claims.append(claim)
+    except Stopped:
+        pass
+    except Exception as error:
+        if not stop.is_set():
+            claims.append(_broken(job, error))
+    return claims
+
+
+def _broken(job: Job, error: Exception) -> Claim:
+    text = str(error) if isinstance(error, GraderError) else f"{type(error).__name__}: {error}"
+    file = getattr(error, "filename", None)
+    where = f"chapters/{job.chapter}-…" if file is None else str(file)
+    if isinstance(error, SyntaxError) and error.lineno:
+        where += f":{error.lineno}"
+    return Claim(
+        id=f"{job.chapter}.{job.kind}.broken",
+        kind=job.kind,
+        claim=f"the {job.kind} claims can be looked at",
+        holds=False,
+        where=where,
+        found=text,
+        todo="correct the file that cannot be read, or run",
+    )
 
 
 def _folder(scratch: Path, chapter: Chapter) -> Path:
@@ -99,42 +141,55 @@ def _folder(scratch: Path, chapter: Chapter) -> Path:
 
 
 class _Runs:
-    """Graded runs for many threads: one warm worker a thread, closed together."""
+    """Graded runs for many threads: warm workers for each thread, closed together."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
         self._local = threading.local()
-        self._stack = contextlib.ExitStack()
         self._lock = threading.Lock()
+        self._all: list[Warm] = []
 
     def __enter__(self) -> "_Runs":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._stack.close()
+        for warm in self._all:
+            warm.close()
+
+    def end(self) -> None:
+        """End the runs that go on, from another thread than theirs."""
+        with self._lock:
+            for warm in self._all:
+                warm.abort()
 
     def run(
         self,
         directory: Path,
         expected: Sequence[Expected],
         *,
-        hash_seed: int | None = None,
+        hash_seed: int = graded.SEEDS[0],
         limits: Limits | None = None,
         on_result: Callable[[TestResult], None] | None = None,
     ) -> Run:
-        """Grade `directory`: warm, unless a hash seed asks for a process of its own."""
-        return run_tests(
-            directory,
-            expected,
-            limits=limits or Limits(),
-            warm=self._warm() if hash_seed is None else None,
-            hash_seed=hash_seed,
-            on_result=on_result,
-        )
+        """Grade `directory` in this thread's warm worker of that hash seed."""
 
-    def _warm(self) -> Warm:
-        warm: Warm | None = getattr(self._local, "warm", None)
-        if warm is None:
+        def tell(result: TestResult) -> None:
+            if self._stop.is_set():
+                raise Stopped
+            if on_result is not None:
+                on_result(result)
+
+        warm = self._warm(hash_seed)
+        return run_tests(directory, expected, limits=limits or Limits(), warm=warm, on_result=tell)
+
+    def _warm(self, hash_seed: int) -> Warm:
+        mine: dict[int, Warm] | None = getattr(self._local, "warm", None)
+        if mine is None:
+            mine = self._local.warm = {}
+        if hash_seed not in mine:
             with self._lock:
-                warm = self._stack.enter_context(Warm())
-            self._local.warm = warm
-        return warm
+                if self._stop.is_set():
+                    raise Stopped
+                mine[hash_seed] = Warm(hash_seed=hash_seed).start()
+                self._all.append(mine[hash_seed])
+        return mine[hash_seed]

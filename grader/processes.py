@@ -64,6 +64,7 @@ class Warm:
         self.lock = threading.Lock()
         self._supervisor: _Supervisor | None = None
         self._spare: _Spawned | None = None
+        self._running: _Spawned | None = None
 
     def start(self) -> "Warm":
         """Begin to import now, while the caller does something else."""
@@ -98,12 +99,21 @@ class Warm:
             return self._supervisor.launch(job, output)
         assert self._spare is not None
         worker, self._spare = self._spare, None
+        self._running = worker
         worker.launch(job, output)
         return worker
 
     def refill(self) -> None:
         if not self._fork and self._spare is None:
             self._spare = _Spawned(self._command("--once"))
+
+    def abort(self) -> None:
+        """End the run that goes on, from another thread: its worker dies in the middle of it."""
+        supervisor, running = self._supervisor, self._running
+        if supervisor is not None:
+            supervisor.abort()
+        if running is not None:
+            running.abort()
 
     def close(self) -> None:
         """End the parent and whatever a run has left."""
@@ -208,6 +218,11 @@ class _Supervisor:
             answer += piece
         self._busy = False
         return int(struct.unpack("!i", answer)[0])
+
+    def abort(self) -> None:
+        """As `close`, while another thread uses it: that one finds the channel's end."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._control.close()
@@ -405,6 +420,10 @@ class _Spawned(Process):
                 os.close(self._reading)
                 self._reading = -1
         return sandbox.FELL_SILENT if silent else self._process.returncode
+
+    def abort(self) -> None:
+        """End it while another thread reads its records: that one finds their end."""
+        _kill_tree(self._process)
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:

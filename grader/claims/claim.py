@@ -10,6 +10,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from grader import checkpoint
 from grader.course import Chapter, Course, Edit, Fault
+from grader.practice import create_practice
 from grader.results import Run, TestResult
 from grader.runner import Expected, Limits
 
@@ -44,6 +45,7 @@ class Claim:
     found: str = ""
     todo: str = ""
     facts: dict[str, float] = field(default_factory=dict)  # figures to print, such as a score
+    listed: tuple[str, ...] = ()  # what the figures leave out, such as the mutants that survive
 
     @property
     def chapter(self) -> str:
@@ -68,23 +70,36 @@ class RunTests(Protocol):
         directory: Path,
         expected: Sequence[Expected],
         *,
-        hash_seed: int | None = None,
+        hash_seed: int = 1,
         limits: Limits | None = None,
         on_result: Callable[[TestResult], None] | None = None,
     ) -> Run: ...
 
 
+class Stopped(Exception):
+    """The check ends before this claim could be proved: Ctrl+C, or `--fail-fast`."""
+
+
 class Workspace:
     """One chapter under proof: its course, and scratch copies of its checkpoints.
 
-    Copies are made once and not changed: `edited()` gives a private copy to change.
+    Copies are made once and not changed: `edited()` gives a private copy to change. What takes
+    long looks at `stop` and raises Stopped.
     """
 
-    def __init__(self, course: Course, chapter: Chapter, scratch: Path, run: "RunTests") -> None:
+    def __init__(
+        self,
+        course: Course,
+        chapter: Chapter,
+        scratch: Path,
+        run: "RunTests",
+        stop: threading.Event | None = None,
+    ) -> None:
         self.course = course
         self.chapter = chapter
         self.scratch = scratch
         self.run = run
+        self.stop = stop or threading.Event()
         self._lock = threading.Lock()
 
     @property
@@ -108,11 +123,10 @@ class Workspace:
         return self._made("parent", make)
 
     def starter(self) -> Path:
-        """What a learner begins with: parent(N) and the starter over it."""
+        """What a learner begins with: a practice directory, as `grader practice` makes it."""
 
         def make(at: Path) -> None:
-            checkpoint.compose_parent(self.course, self.chapter, at)
-            checkpoint.copy_files(checkpoint.files_under(self.chapter.starter), at)
+            create_practice(self.course, self.chapter, at)
 
         return self._made("starter", make)
 
@@ -141,8 +155,10 @@ class Workspace:
         with self._lock:
             at = self.scratch / name
             if not at.exists():
-                at.mkdir(parents=True)
-                make(at)
+                part = self.scratch / f"{name}.part"  # no other job may meet a half-made copy
+                part.mkdir(parents=True, exist_ok=True)
+                make(part)
+                part.rename(at)
             return at
 
 
@@ -156,7 +172,7 @@ def apply_edit(directory: Path, edit: Edit | Fault) -> None:
     if not file.is_file():
         raise EditError(f"there is no file `{edit.file}`")
     text = file.read_text(encoding="utf-8")
-    count = text.count(edit.find)
+    count = text.count(edit.find) if edit.find else 0
     if count != 1:
         raise EditError(f"`find` stands {count} times in `{edit.file}`; it must stand there once")
     file.write_text(text.replace(edit.find, edit.replace), encoding="utf-8", newline="")

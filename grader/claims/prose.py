@@ -6,14 +6,13 @@ import functools
 import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from grader.claims.claim import Claim, Job, Workspace
+from grader.claims.command import Ended, run_command, shell
 from grader.prose import Fence, Readme, read
 
 _STEP_BOX = re.compile(r"^>\s*\*\*Step (?P<id>\d+\.\d+)\b")
@@ -31,7 +30,10 @@ _SECONDS = 120.0
 
 
 def jobs(space: Workspace) -> Iterator[Job]:
-    """One job for the reading, and one for each command to run."""
+    """One job for the reading, and one for each command to run.
+
+    A README that can't be read has no such jobs: the manifest's claims say so.
+    """
     yield Job(space.number, "prose", lambda: written_claims(space))
     for number, fence in enumerate(_runnable(space), 1):
         yield Job(space.number, "prose", functools.partial(_ran, space, number, fence))
@@ -156,15 +158,17 @@ def _runnable(space: Workspace) -> list[Fence]:
 
 
 def _ran(space: Workspace, number: int, fence: Fence) -> list[Claim]:
-    wanted = int(fence.options.get("exit", "0"))
-    with tempfile.TemporaryDirectory(dir=space.scratch, prefix="run-") as scratch:
-        status, output = run_shell(fence.text, Path(scratch), space.course.root)
-    found = "" if status == wanted else f"it ended with {status}:\n{output[-2000:]}"
+    wanted = fence.options.get("exit", "0")
+    with tempfile.TemporaryDirectory(
+        dir=space.scratch, prefix="run-", ignore_cleanup_errors=True
+    ) as scratch:
+        found = _run_problem(space, fence.text, wanted, Path(scratch))
     return [
         Claim(
             id=f"{space.number}.prose.run-{number}",
             kind="prose",
-            claim=f"`{fence.text.strip().splitlines()[0]}` runs and ends with {wanted}",
+            claim=f"`{(fence.text.strip() or 'nothing').splitlines()[0]}` runs"
+            f" and ends with {wanted}",
             holds=not found,
             where=f"{space.where(space.chapter.readme)}:{fence.line}",
             found=found,
@@ -173,57 +177,56 @@ def _ran(space: Workspace, number: int, fence: Fence) -> list[Claim]:
     ]
 
 
-def run_shell(script: str, directory: Path, course: Path) -> tuple[int | str, str]:
-    """Run `script` in `directory` with this `grader` and this Python first on the path.
+def _run_problem(space: Workspace, script: str, wanted: str, directory: Path) -> str:
+    if not script.strip():
+        return "the fence is empty"
+    if not wanted.isdigit():
+        return f"`exit={wanted}` is no exit code"
+    sh = shell()
+    if sh is None:
+        return "there is no POSIX shell `sh` to run it with; Git for Windows brings one"
+    ended = run_shell(space, sh, script, directory)
+    if ended.status is None:
+        return f"no end after {_SECONDS:.0f} s"
+    if ended.status == int(wanted):
+        return ""
+    printed = ended.output.decode("utf-8", "replace")
+    return f"it ended with {ended.status}:\n{printed[-2000:]}"
 
-    Returns the exit code, or a sentence when it ran out of time, and what was printed.
+
+def run_shell(space: Workspace, sh: str, script: str, directory: Path) -> Ended:
+    """Run `script` in a folder of `directory`, with this grader and this Python first on the path.
+
+    It ends at the first command that fails, so that a green last line hides nothing.
     """
-    shims = directory / ".bin"
+    shims = directory / "bin"
     shims.mkdir()
-    _shim(shims, [sys.executable, "-m", "grader", "--course", str(course)])
+    _shim(shims, [sys.executable, "-m", "grader", "--course", str(space.course.root)])
     work = directory / "work"
     work.mkdir()
     folders = (str(shims), str(Path(sys.executable).parent), os.environ.get("PATH", ""))
-    path = os.pathsep.join(folders)
     environment = {
         name: value
         for name, value in os.environ.items()
-        if not name.upper().endswith("_API_KEY") and name not in ("PYTHONPATH", "NO_COLOR")
+        if not name.upper().endswith("_API_KEY") and not name.upper().startswith("PYTHON")
     }
-    process = subprocess.Popen(
-        script,
-        shell=True,
-        cwd=work,
-        env=environment | {"PATH": path, "PYTHONUTF8": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=os.name == "posix",
+    environment |= {
+        "PATH": os.pathsep.join(folders),
+        "PYTHONUTF8": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),  # where `grader` is
+    }
+    return run_command(
+        [sh, "-e", "-c", script], cwd=work, env=environment, seconds=_SECONDS, stop=space.stop
     )
-    try:
-        output, _ = process.communicate(timeout=_SECONDS)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-        return f"no end after {_SECONDS:.0f} s", ""
-    return process.returncode, output
-
-
-def _kill(process: "subprocess.Popen[str]") -> None:
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def _shim(shims: Path, command: list[str]) -> None:
-    if os.name == "nt":
-        (shims / "grader.cmd").write_text(f"@{subprocess.list2cmdline(command)} %*\r\n")
-        return
+    """`grader` as a command of the shell; also under Windows, where Git's shell runs it."""
     shim = shims / "grader"
-    shim.write_text(f'#!/shims/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+    words = [word.replace("\\", "/") if os.name == "nt" else word for word in command]
+    line = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
+    shim.write_text(line, encoding="utf-8", newline="")
     shim.chmod(0o755)
 
 
@@ -236,7 +239,11 @@ def _identifiers(root: Path) -> frozenset[str]:
     grader = Path(__file__).parents[1]
     folders = [root / "solutions", root / "chapters", root / "notebooks", grader]
     for file in (f for folder in folders for f in folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        try:
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, SyntaxError):
+            continue  # the chapter that it belongs to is told
+        for node in ast.walk(tree):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                     names.add(name)

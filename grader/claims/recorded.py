@@ -2,11 +2,11 @@
 
 import functools
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 
 from grader.claims.claim import Claim, Job, Workspace
+from grader.claims.command import run_command
 from grader.course import Recording
 
 _SECONDS = 60.0
@@ -41,21 +41,24 @@ def _problem(space: Workspace, recording: Recording) -> str:
         return "there is no such file"
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     try:
-        process = subprocess.run(
+        ended = run_command(
             [sys.executable if word == "python" else word for word in recording.command],
             cwd=target,
             env=environment | {"PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
+            seconds=_SECONDS,
+            stop=space.stop,
+            apart=True,
         )
-    except subprocess.TimeoutExpired:
+    except OSError as error:
+        return f"it cannot be run: {error.strerror}"
+    if ended.status is None:
         return f"it had not ended after {_SECONDS:.0f} s"
-    if process.returncode:
-        printed = process.stderr.decode("utf-8", "replace").strip()
-        return f"it ended with {process.returncode}: {printed[-1000:]}"
+    if ended.status:
+        printed = ended.errors.decode("utf-8", "replace").strip()
+        return f"it ended with {ended.status}: {printed[-1000:]}"
     # A text stream writes the platform's line ends; the file is kept with LF on all of them.
-    return first_difference(process.stdout.replace(b"\r\n", b"\n"), file.read_bytes())
+    recorded = file.read_bytes().replace(b"\r\n", b"\n")
+    return first_difference(ended.output.replace(b"\r\n", b"\n"), recorded)
 
 
 def first_difference(printed: bytes, recorded: bytes) -> str:

@@ -9,18 +9,18 @@ import dataclasses
 import difflib
 import functools
 import shutil
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from grader.claims.claim import Claim, Job, Workspace
 from grader.results import TestResult
-from grader.runner import Limits, expected_focused, expected_stretch
+from grader.runner import Expected, Limits, expected_focused, expected_stretch
 
 if TYPE_CHECKING:
     import libcst
 
-_LIMITS = Limits(test_seconds=3.0, run_seconds=20.0)  # a mutant that hangs is caught
 SAMPLE = 20  # mutants of a chapter in a plain check; evenly spread, always the same
 
 
@@ -35,67 +35,136 @@ class Mutant:
 
 
 def jobs(space: Workspace, *, full: bool) -> Iterator[Job]:
-    """One job: all mutants of the chapter if `full`, else the fixed sample."""
-    yield Job(space.number, "survivor", functools.partial(survivor_claims, space, full))
+    """All mutants of the chapter if `full`, else the fixed sample, cut into a few jobs."""
+    parts = 8 if full else 2
+    trial = _Trial(space, full, parts)
+    for part in range(parts):
+        yield Job(space.number, "survivor", functools.partial(trial.claims, part))
 
 
-def survivor_claims(space: Workspace, full: bool) -> Iterator[Claim]:
-    """The tests catch at least the share of mutants that the manifest states."""
-    wanted = space.chapter.manifest.mutants
-    try:
-        mutants = mutants_of(space)
-    except ImportError as error:
+class _Trial:
+    """The mutants of one chapter, tried in parts; the part that ends last yields the claims."""
+
+    def __init__(self, space: Workspace, full: bool, parts: int) -> None:
+        self._space = space
+        self._full = full
+        self._parts = self._left = parts
+        self._lock = threading.Lock()
+        self._begun = False
+        self._problem: Claim | None = None
+        self._mutants: list[Mutant] = []
+        self._limits = Limits()
+        self._alive: set[Mutant] = set()
+
+    def claims(self, part: int) -> Iterator[Claim]:
+        """The tests catch at least the share of mutants that the manifest states."""
+        with self._lock:
+            if not self._begun:
+                self._problem = self._begin()
+                self._begun = True
+        if self._problem is None:
+            for mutant in self._tried()[part :: self._parts]:
+                self._try(mutant)
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        if self._problem is None:
+            yield from self._verdict()
+        else:
+            yield self._problem
+
+    def _begin(self) -> Claim | None:
+        """Make the mutants, and learn how long the tests take. Returns what is in the way."""
+        space = self._space
+        text = "mutants of the teaching files are caught"
+        try:
+            self._mutants = mutants_of(space)
+        except ImportError as error:
+            return _claim(
+                space,
+                "score",
+                text,
+                f"mutants cannot be made: {error}",
+                "install the extra: `python -m pip install 'streaming-agent-workbook[check]'`",
+            )
+        run = space.run(space.target(), _expected(space))
+        bad = next((test for test in run.tests if test.outcome != "passed"), None)
+        if bad is not None:
+            found = f"`{bad.name}` is {bad.outcome} without any mutant"
+            return _claim(space, "score", text, found, "bring the target to green first")
+        # A mutant that hangs is caught; a slow machine is none.
+        slowest = max(test.seconds for test in run.tests)
+        self._limits = Limits(
+            test_seconds=max(3.0, 5 * slowest), run_seconds=max(20.0, 5 * run.seconds)
+        )
+        return None
+
+    @property
+    def _counted(self) -> list[Mutant]:
+        excluded = self._space.chapter.manifest.mutants.excluded
+        return [mutant for mutant in self._mutants if mutant.key not in excluded]
+
+    def _tried(self) -> list[Mutant]:
+        return self._counted if self._full else sample(self._counted)
+
+    def _try(self, mutant: Mutant) -> None:
+        if survives(self._space, mutant, self._limits):
+            with self._lock:
+                self._alive.add(mutant)
+
+    def _verdict(self) -> Iterator[Claim]:
+        space, wanted = self._space, self._space.chapter.manifest.mutants
+        keys = {mutant.key for mutant in self._mutants}
+        idle = [key for key, reason in wanted.excluded.items() if key not in keys]
+        mute = [key for key, reason in wanted.excluded.items() if not reason.strip()]
+        found = [f"there is no `{key}`" for key in idle]
+        found += [f"`{key}` has no reason" for key in mute]
         yield _claim(
             space,
-            "score",
-            "mutants of the teaching files are caught",
-            f"mutants cannot be made: {error}",
-            "install the extra: `python -m pip install 'streaming-agent-workbook[check]'`",
+            "excluded",
+            "every excluded mutant exists, and has its reason",
+            "; ".join(found),
+            "remove the entry if its line is gone, or say why no test can catch it",
+            (idle + mute or [""])[0],
         )
-        return
-    keys = {mutant.key for mutant in mutants}
-    idle = [key for key in wanted.excluded if key not in keys]
-    yield _claim(
-        space,
-        "excluded",
-        "every excluded mutant exists",
-        "; ".join(f"there is no `{key}`" for key in idle),
-        "remove the entry: the line that it spoke of is gone",
-        idle[0] if idle else "",
-    )
-    counted = [mutant for mutant in mutants if mutant.key not in wanted.excluded]
-    tried = counted if full else sample(counted)
-    alive = [mutant for mutant in tried if survives(space, mutant)]
-    score = 1 - len(alive) / len(tried) if tried else 1.0
-    claim = _claim(
-        space,
-        "score",
-        f"at least {wanted.minimum:.0%} of the mutants of the teaching files are caught",
-        ""
-        if score >= wanted.minimum
-        else f"{score:.0%} of {len(tried)} are; these are not:\n"
-        + "\n".join(f"  line {mutant.line} of {mutant.key}" for mutant in alive),
-        "sharpen a test, or exclude an equivalent mutant in [mutants.excluded] with its reason",
-    )
-    caught = len(tried) - len(alive)
-    facts: dict[str, float] = {"caught": caught, "of": len(tried), "all": len(counted)}
-    yield dataclasses.replace(claim, facts=facts)
+        tried, counted = self._tried(), self._counted
+        if len(tried) - len(self._alive) < wanted.minimum * len(tried) and tried != counted:
+            # The figure is about all mutants: too few in the sample is a reason to try the others.
+            for mutant in counted:
+                if mutant not in tried:
+                    self._try(mutant)
+            tried = counted
+        alive = [mutant for mutant in tried if mutant in self._alive]
+        caught = len(tried) - len(alive)
+        score = caught / len(tried) if tried else 1.0
+        claim = _claim(
+            space,
+            "score",
+            f"at least {wanted.minimum:.0%} of the mutants of the teaching files are caught",
+            ""
+            if score >= wanted.minimum
+            else f"{score:.1%} of {len(tried)} are; these are not:\n"
+            + "\n".join(f"  line {mutant.line} of {mutant.key}" for mutant in alive),
+            "sharpen a test, or exclude an equivalent mutant in [mutants.excluded] with its reason",
+        )
+        facts: dict[str, float] = {"caught": caught, "of": len(tried), "all": len(counted)}
+        names = tuple(f"line {mutant.line} of {mutant.key}" for mutant in alive)
+        yield dataclasses.replace(claim, facts=facts, listed=names)
 
 
-def survives(space: Workspace, mutant: Mutant) -> bool:
+def _expected(space: Workspace) -> tuple[Expected, ...]:
+    return (*expected_focused(space.chapter), *expected_stretch(space.chapter))
+
+
+def survives(space: Workspace, mutant: Mutant, limits: Limits) -> bool:
     """No focused test fails on the mutant, and no stretch test either."""
     directory = space.edited(space.target(), [])
     (directory / mutant.file).write_text(mutant.code, encoding="utf-8", newline="")
     try:
-        for expected in (expected_focused(space.chapter), expected_stretch(space.chapter)):
-            if (
-                expected
-                and not space.run(
-                    directory, expected, limits=_LIMITS, on_result=_stop_at_failure
-                ).green
-            ):
-                return False
-        return True
+        return space.run(
+            directory, _expected(space), limits=limits, on_result=_stop_at_failure
+        ).green
     except _FailureSeen:
         return False
     finally:
