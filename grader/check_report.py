@@ -64,7 +64,7 @@ def _folded(label: str, found: str) -> Iterator[str]:
 
 
 def as_json(course: Course, claims: Sequence[Claim]) -> str:
-    """The same in ASCII: {"course", "claims", "failed", "results": [{"id", "holds", "found", …}]}."""
+    """The same in ASCII: {"course", "claims", "failed", "results": [{"id", "holds", …}, …]}."""
     results = [
         {
             "id": claim.id,
@@ -76,6 +76,7 @@ def as_json(course: Course, claims: Sequence[Claim]) -> str:
             "found": claim.found,
             "todo": "" if claim.holds else claim.todo,
             "facts": claim.facts,
+            "listed": list(claim.listed),
         }
         for claim in claims
     ]

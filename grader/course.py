@@ -361,6 +361,14 @@ def _problems(chapter: Chapter, manifest: Manifest) -> Iterator[tuple[str, str]]
             place = file.relative_to(chapter.directory).as_posix()
             yield "files", f"missing file chapters/{chapter.slug}/{place}"
             return
+    for file, read in ((chapter.readme, headings), (chapter.focused_file, test_functions)):
+        try:
+            read(file)
+        except (OSError, UnicodeDecodeError) as error:
+            place = f"chapters/{chapter.slug}/{file.relative_to(chapter.directory).as_posix()}"
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            yield "files", f"{place} cannot be read: {reason}"
+            return
     yield from (("files", problem) for problem in _problems_with_files(chapter, manifest))
     yield from (("steps", problem) for problem in _problems_with_steps(chapter, manifest))
     yield from (("tests", problem) for problem in _problems_with_tests(chapter, manifest))

@@ -1,6 +1,7 @@
 """A verb that grades: open or make the practice, choose the tests, run them, show the report."""
 
 import contextlib
+import dataclasses
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -8,10 +9,11 @@ from pathlib import Path
 
 from grader import practice as practices
 from grader import report, runner, terminal
-from grader.course import Chapter, Course
+from grader.course import Chapter, Course, Fault
 from grader.errors import GraderError
 from grader.practice import Practice
 from grader.report import Graded
+from grader.results import Run
 from grader.runner import Expected, Limits, Warm
 
 
@@ -88,6 +90,7 @@ class Grading:
                 directory, self.expected, limits=self.limits, on_result=on_result, warm=warm
             )
         nothing = not run.count("passed") and self.practice.origin == "starter"
+        untouched = nothing and practices.is_untouched(self.course, self.practice)
         return report.Graded(
             run=run,
             course=self.course,
@@ -95,10 +98,22 @@ class Grading:
             directory=str(directory),
             only=self.only,
             stretch=self.stretch,
-            first_look=nothing and practices.is_untouched(self.course, self.practice),
+            first_look=untouched,
+            looks_like=None if untouched else self._misconception(run, warm),
             lost=practices.lost_module(self.course, self.practice, run.cause or ""),
             warnings=self.warnings,
         )
+
+    def _misconception(self, run: Run, warm: Warm | None) -> Fault | None:
+        """The known mistake that a whole run looks exactly like. A part of one says too little."""
+        if self.only or run.green:
+            return None
+        from grader import misconceptions  # most runs need it not
+
+        focused = {test.name for _, test in self.practice.chapter.focused}
+        tests = tuple(test for test in run.tests if test.name in focused)
+        run = dataclasses.replace(run, tests=tests)
+        return misconceptions.look(self.course, self.practice.chapter, run, warm, self.limits)
 
     def _render(self, graded: Graded) -> str:
         if self.form == "json":

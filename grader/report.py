@@ -7,9 +7,10 @@ Everything here turns values into text. The JSON form is stable:
      "tests": [{"id": "test_sse_...", "title": "sse: ...", "step": "5.3",
                 "outcome": "passed" | "failed" | "not run", "seconds": 0.02, "message": null}, ...]}
 
-`cause` says once why tests were not run; `message` is a failed test's, or null. More keys may
-come: today `course` (its path, null for the packaged one), `green`, `trusted`, `notes`,
-`protections` and `warnings`, and in a test `where` (the learner's own line, or null).
+`cause` says once why tests were not run; `message` is a failed test's, or null. `looks_like` is
+null, or the known mistake that fails exactly so: {"name", "title", "misconception", "section"}.
+More keys may come: today `course` (its path, null for the packaged one), `green`, `trusted`,
+`notes`, `protections` and `warnings`, and in a test `where` (the learner's own line, or null).
 """
 
 import json
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from grader.checkpoint import Change
-from grader.course import Chapter, Course, Step
+from grader.course import Chapter, Course, Fault, Step
 from grader.practice import Difference, Reset
 from grader.results import Failure, Run, TestResult
 from grader.terminal import Style, columns, right, visible
@@ -44,6 +45,7 @@ class Graded:
     first_look: bool = False  # the learner has written nothing yet
     lost: str | None = None  # a file that `reset` can bring back, if its absence is the cause
     warnings: tuple[str, ...] = field(default=())
+    looks_like: Fault | None = None  # the known mistake that fails exactly as this run did
 
 
 def text(graded: Graded, style: Style, *, verbose: bool = False) -> str:
@@ -75,6 +77,11 @@ def _page(graded: Graded, style: Style, verbose: bool) -> Iterator[str]:
         yield ""
     yield _total(run, style)
     yield ""
+    if graded.looks_like is not None:
+        yield f"looks like: {graded.looks_like.title}"
+        yield from _wrapped(graded.looks_like.misconception, "  ")
+        yield f'  read: "{graded.looks_like.section}"'
+        yield ""
     yield from _next(graded)
 
 
@@ -349,6 +356,14 @@ def as_json(graded: Graded) -> str:
         "warnings": list(graded.warnings),
         "notes": list(run.notes),
         "protections": list(run.protections),
+        "looks_like": None
+        if graded.looks_like is None
+        else {
+            "name": graded.looks_like.name,
+            "title": graded.looks_like.title,
+            "misconception": graded.looks_like.misconception,
+            "section": graded.looks_like.section,
+        },
         "tests": [
             {
                 "id": test.name,
