@@ -38,6 +38,7 @@ pythonpath = ["."]
 testpaths = ["tests"]
 """
 
+_LINK_OUT = re.compile(r"\[([^\]\n]+)\]\(\.\./[^)\n]*\)")
 _BACKUP = re.compile(r"\.bak(\.[0-9]+)?$")
 
 
@@ -59,7 +60,7 @@ class Practice:
             files = {**parent_files(course, self.chapter), **self.previous}
             files |= files_under(self.chapter.starter)
         files |= {f"tests/{name}": path for name, path in files_under(self.chapter.tests).items()}
-        files["README.md"] = self.chapter.readme
+        files["README.md"] = _readme(self.chapter)
         files["pyproject.toml"] = _PYPROJECT.encode()
         return files
 
@@ -176,6 +177,14 @@ class Difference:
 
     file: str
     kind: Literal["changed", "missing"]
+
+
+def _readme(chapter: Chapter) -> Path | bytes:
+    """The chapter's text. Its links to other chapters lead nowhere from here: their words stay."""
+    text = chapter.readme.read_bytes()
+    inside = _LINK_OUT.sub(r"\1", text.decode("utf-8", "surrogateescape"))
+    changed = inside.encode("utf-8", "surrogateescape")
+    return chapter.readme if changed == text else changed
 
 
 def lost_module(course: Course, practice: Practice, cause: str) -> str | None:

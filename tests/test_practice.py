@@ -68,6 +68,24 @@ def test_a_practice_is_parent_starter_tests_and_readme(second: Practice) -> None
     assert files["README.md"].decode() == toy_course.COUNTING_README
 
 
+def test_a_link_to_another_chapter_becomes_its_words(course: Course, tmp_path: Path) -> None:
+    """There is no other chapter beside a practice; links inside the text stay."""
+    readme = course.chapter("2").readme
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(
+        f"{text}\nNext: [chapter 03](../03-x/README.md), see [above](#counting) or"
+        " [the web](https://example.org/../x).\n",
+        encoding="utf-8",
+    )
+
+    made = create_practice(course, course.chapter("2"), tmp_path / "mydir")
+
+    assert (made.directory / "README.md").read_text(encoding="utf-8") == (
+        f"{text}\nNext: chapter 03, see [above](#counting) or [the web](https://example.org/../x).\n"
+    )
+    assert differences(course, made) == []
+
+
 def test_the_first_chapter_starts_from_nothing(course: Course, tmp_path: Path) -> None:
     """There the starter brings everything."""
     first = create_practice(course, course.chapter("1"), tmp_path / "mydir")
