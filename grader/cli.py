@@ -18,7 +18,7 @@ from grader import __version__, terminal
 from grader.errors import GraderError
 
 if TYPE_CHECKING:
-    from grader.course import Course
+    from grader.course import Chapter, Course
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -196,8 +196,8 @@ def test(
       grader test mydir --format json   for a program
 
     JSON keys that stay: chapter, directory, passed, failed, not_run, seconds, cause (why tests
-    were not run, or null), and tests, each with id, title, step, outcome ("passed", "failed" or
-    "not run"), seconds and message.
+    were not run, or null), looks_like (a known mistake, or null), and tests, each with id, title,
+    step, outcome ("passed", "failed" or "not run"), seconds and message.
     """
     from grader.grading import Grading, limits_of, worker
     from grader.practice import is_practice, open_practice
@@ -350,6 +350,9 @@ def export(chapter: str, directory: Path, parent: bool) -> int:
     "--format", "form", type=click.Choice(_FORMATS), default="text", help="How to report (text)."
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first claim that fails.")
+@click.option(
+    "--write-notebooks", is_flag=True, help="Prove nothing: run the notebooks, store their outputs."
+)
 @_course_option
 def check(
     chapters: tuple[str, ...],
@@ -357,6 +360,7 @@ def check(
     jobs: int | None,
     form: str,
     fail_fast: bool,
+    write_notebooks: bool,
 ) -> int:
     """Prove what the course claims: all chapters, or the ones named. For instructors.
 
@@ -383,6 +387,8 @@ def check(
 
     course = _load()
     chosen = [course.chapter(name) for name in chapters] or list(course.chapters)
+    if write_notebooks:
+        return _write_notebooks(course, chosen)
     for kind in only:
         if kind not in KINDS:
             raise GraderError(f"there is no kind `{kind}`; the kinds are {', '.join(KINDS)}")
@@ -404,6 +410,50 @@ def check(
         style = terminal.style_for(sys.stdout)
         terminal.write(check_report.text(course, chosen, claims, style))
     return 0 if claims and all(claim.holds for claim in claims) else 1
+
+
+def _write_notebooks(course: "Course", chosen: "Sequence[Chapter]") -> int:
+    from grader.claims.notebook import write
+
+    code = 0
+    for path, changed, problem in write(course, chosen):
+        name = path.relative_to(course.root).as_posix()
+        if problem:
+            code = 1
+            terminal.write(f"failed     {name}\n{problem}\n")
+        else:
+            terminal.write(f"{'written  ' if changed else 'unchanged'}  {name}\n")
+    return code
+
+
+@cli.command(short_help="Open a chapter's notebook in JupyterLab, on your code if you name it.")
+@click.argument("chapter")
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@_course_option
+def notebook(chapter: str, directory: Path | None) -> int:
+    """Open the notebook of CHAPTER in JupyterLab: on the reference solution, or on the practice
+    directory DIR.
+
+    You get a copy of your own, in DIR/notebooks or in my-notebooks; one that is there is kept.
+    00 is the notebook of the whole course.
+
+    \b
+    Examples:
+      grader notebook 05
+      grader notebook 05 mydir
+    """
+    from grader import notebook as notebooks
+    from grader.practice import open_practice
+
+    course = _load()
+    found = notebooks.find(course, chapter)
+    practice = open_practice(course, directory) if directory is not None else None
+    notebooks.require(("jupyterlab", "ipykernel"))
+    folder = directory / "notebooks" if directory is not None else Path("my-notebooks")
+    copy = notebooks.copy_for_reader(found, folder)
+    code = f"your code in {directory}" if practice else "the reference solution"
+    terminal.tell(f"{copy}: on {code}\n")
+    return notebooks.open_lab(course, copy, directory if practice else None)
 
 
 def problem_with(arguments: Sequence[str]) -> str:
