@@ -239,19 +239,31 @@ def test_events_input_that_comes_whole_at_the_start() -> None:
     """Some servers that imitate the API send no fragments; the deltas still add up."""
     reply = wire(
         started(),
-        start(0, type="tool_use", id="t1", name="add", input={"a": 1}),
+        start(0, type="tool_use", id="t1", name="say", input={"a": "好"}),
         stop(0),
+        start(1, type="tool_use", id="t2", name="now", input=None),
+        stop(1),
+        start(2, type="tool_use", id="t3", name="now"),
+        stop(2),
+        start(3, type="tool_use", id="t4", name="say", input={"a": "old"}),
+        delta(3, type="input_json_delta", partial_json='{"a": 1}'),
+        stop(3),
         *ended("tool_use"),
     )
-    assert_same([call.arguments for call in tool_calls(whole(reply))], [{"a": 1}])
+    calls = tool_calls(whole(reply))
+    assert_same([call.arguments for call in calls], [{"a": "好"}, {}, {}, {"a": 1}])
     deltas = [event.delta for event in events_of(reply) if isinstance(event, ToolCallDeltaEvent)]
-    assert_same(json.loads("".join(deltas)), {"a": 1})
+    assert_same(deltas, ['{"a": "好"}', '{"a": 1}'])
 
 
 def test_events_without_a_stop_for_the_last_block() -> None:
     """message_stop ends what is open: a complete call is a call."""
-    reply = wire(started(), *called(0, "t1", "add", '{"a":1}')[:-1], *ended("tool_use"))
+    unstopped = called(0, "t1", "add", '{"a":1}')[:-1]
+    reply = wire(started(), *unstopped, *ended("tool_use"))
     assert_same([call.arguments for call in tool_calls(whole(reply))], [{"a": 1}])
+
+    cut_off = whole(wire(started(), *called(0, "t1", "add", '{"a":')[:-1], *ended("max_tokens")))
+    assert_same([call.arguments for call in tool_calls(cut_off)], [None])
 
 
 # Usage
@@ -272,8 +284,11 @@ def test_usage_of_nulls_and_missing_fields_stays() -> None:
     later = wire(first, *said(0, "好"), *ended(cache_creation_input_tokens=2, input_tokens=0))
     assert_same(whole(later).usage, Usage(input=0, output=1, cache_read=3, cache_write=2))
 
-    without = wire(("message_start", {"message": {}}), *said(0, "好"), *ended())
-    assert_same(whole(without).usage, Usage())
+    for bare in ({}, {"message": {}}):
+        assert_same(whole(wire(("message_start", bare), *said(0, "好"), *ended())).usage, Usage())
+    bare_end: Event = ("message_delta", {"usage": {"output_tokens": 4}})
+    again = wire(first, *said(0, "好"), bare_end, *ended())
+    assert_same(whole(again).usage, Usage(input=7, output=4, cache_read=3))
 
 
 def test_usage_of_a_failed_reply_is_counted() -> None:
@@ -288,24 +303,42 @@ def test_usage_of_a_failed_reply_is_counted() -> None:
 @pytest.mark.parametrize(
     ("bad", "named"),
     [
-        (delta(0, type="text_delta", text=42), "delta.text"),
-        (delta(0, type="input_json_delta", partial_json="{}"), "delta.type"),
-        (delta(5, type="text_delta", text="x"), "index"),
-        (("content_block_delta", {"delta": {}}), "index"),
-        (("content_block_delta", {"index": True, "delta": {}}), "index"),
-        (("content_block_delta", {"index": 0, "delta": None}), "delta"),
-        (start(1, type="tool_use", id=None, name="add"), "id"),
-        (start(1, type="tool_use", id="t1"), "name"),
-        (("message_delta", {"delta": {"stop_reason": 3}}), "stop_reason"),
-        (("message_delta", {"delta": {}, "usage": {"output_tokens": "9"}}), "output_tokens"),
+        (delta(0, type="text_delta", text=42), "content_block_delta.delta.text"),
+        (delta(0, type="input_json_delta", partial_json="{}"), "content_block_delta.delta.type"),
+        (delta(5, type="text_delta", text="x"), "content_block_delta.index"),
+        (("content_block_delta", {"delta": {}}), "content_block_delta.index"),
+        (("content_block_delta", {"index": True, "delta": {}}), "content_block_delta.index"),
+        (("content_block_delta", {"index": -1, "delta": {}}), "content_block_delta.index"),
+        (("content_block_delta", {"index": 0, "delta": None}), "content_block_delta.delta"),
+        (("content_block_start", {"index": 1}), "content_block_start.content_block"),
+        (start(1, type="text", text=3), "content_block_start.content_block.text"),
+        (start(1, type="tool_use", id=None, name="a"), "content_block_start.content_block.id"),
+        (start(1, type="tool_use", id="t1"), "content_block_start.content_block.name"),
+        (
+            start(1, type="tool_use", id="t1", name="a", input=[1]),
+            "content_block_start.content_block.input",
+        ),
+        (("content_block_stop", {}), "content_block_stop.index"),
+        (("message_start", {"message": 1}), "message_start.message"),
+        (
+            ("message_start", {"message": {"usage": {"input_tokens": -1}}}),
+            "message_start.message.usage.input_tokens",
+        ),
+        (("message_delta", {"delta": 1}), "message_delta.delta"),
+        (("message_delta", {"delta": {"stop_reason": 3}}), "message_delta.delta.stop_reason"),
+        (("message_delta", {"delta": {}, "usage": 1}), "message_delta.usage"),
+        (
+            ("message_delta", {"delta": {}, "usage": {"output_tokens": "9"}}),
+            "message_delta.usage.output_tokens",
+        ),
     ],
 )
 def test_failure_of_a_field_is_named(bad: Event, named: str) -> None:
     """A field that is not as it must be ends the reply in an error that names it."""
     reply = wire(started(), start(0, type="text", text="好"), bad, stop(0), *ended())
     message, content = broken(reply)
-    assert named in message, message
-    assert_same(content[0], TextContent("好"))
+    assert f" {named} must be " in message, message
+    assert_same(content[:1], (TextContent("好"),))
 
 
 def test_failure_of_a_reply_without_a_stop_reason() -> None:
@@ -371,7 +404,7 @@ def blocks_of(messages: Iterable[Mapping[str, Any]], kind: str) -> list[dict[str
 def test_request_ids_are_unique_and_paired() -> None:
     """Other providers repeat ids in each turn, or differ in characters that are not allowed."""
     turns: list[Any] = [user_message("x", 1)]
-    for at, given_id in enumerate(("call-1", "call-1", "a|b", "a:b", "q" * 90, "q" * 91)):
+    for at, given_id in enumerate(("call-1", "call-1", "call-1", "", "a|b", "a:b", "q" * 90)):
         call = ToolCall(given_id, "add", {"a": at})
         turns += [
             assistant_message([call], "toolUse"),
@@ -379,10 +412,13 @@ def test_request_ids_are_unique_and_paired() -> None:
         ]
     messages = body_of(*turns)
     ids = [block["id"] for block in blocks_of(messages, "tool_use")]
-    assert_same(len(set(ids)), 6, because=f"the API wants each id once: {ids}")
+    assert_same(len(set(ids)), 7, because=f"the API wants each id once: {ids}")
     assert_same([block["tool_use_id"] for block in blocks_of(messages, "tool_result")], ids)
     assert all(len(each) <= 64 for each in ids)
     assert_same(ids[0], "call-1", because="an id that is fine stays as it is")
+    assert all(ids), ids
+    late = body_of(user_message("x", 1), ToolResultMessage("a|b", "add", (text("r"),)))
+    assert_same([block["tool_use_id"] for block in blocks_of(late, "tool_result")], ["a_b"])
 
 
 def test_request_without_the_calls_of_a_failed_reply() -> None:
@@ -488,7 +524,19 @@ def test_http_timeouts_fit_slow_models() -> None:
     """httpx's own limit of 5 seconds would end a reply that is being thought about."""
     model, requests = model_over(Reads(RECORDED))
     run(collect(model.stream(CONTEXT)))
-    assert requests[0].extensions["timeout"]["read"] >= 60
+    timeout = requests[0].extensions["timeout"]
+    assert timeout["read"] >= 60
+    assert 1 <= timeout["connect"] <= 60
+
+    own = httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(500)), timeout=3)
+    sent: list[httpx.Request] = []
+
+    async def note(request: httpx.Request) -> None:
+        sent.append(request)
+
+    own.event_hooks["request"].append(note)
+    run(collect(AnthropicModel(api_key="test-key", client=own).stream(CONTEXT)))
+    assert_same(sent[0].extensions["timeout"]["read"], 3, because="a caller's own limit is kept")
 
 
 def test_http_half_an_emoji_is_sent() -> None:
@@ -498,6 +546,46 @@ def test_http_half_an_emoji_is_sent() -> None:
     run(collect(model.stream(context)))
     sent = json.loads(requests[0].content)["messages"][0]["content"][0]["text"]
     assert_same(sent, "\U0001f600 \ufffd")
+
+
+def test_http_error_bodies() -> None:
+    """Whatever stands in the body of an error, the status is told, and no more than a page."""
+    for body, part in (
+        (b"", "Internal Server Error"),
+        (b"\xff\xfe", "\ufffd"),
+        (b'{"detail":"down"}', "down"),
+        (b'["down"]', "down"),
+        (b'{"error":"down"}', "down"),
+        (b"x" * 200_000, "xxx"),
+    ):
+        last = run(collect(model_over(Reads(*pieces(body, 1000)), 500)[0].stream(CONTEXT)))[-1]
+        assert isinstance(last, ErrorEvent)
+        said = last.message.error_message or ""
+        assert "500" in said
+        assert part in said
+        assert len(said) < 5_000
+
+    reads = Reads(b"half of it", error=httpx.ReadError("connection reset"))
+    last = run(collect(model_over(reads, 500)[0].stream(CONTEXT)))[-1]
+    assert isinstance(last, ErrorEvent)
+    assert "500: half of it" in (last.message.error_message or "")
+
+
+def test_message_is_signed_with_provider_and_model() -> None:
+    """Who answered stands in the message, at a time that the clock gave."""
+    stream = to_stream_events(
+        read_sse_messages(decode_chunks(aiter_of(RECORDED))), model="m1", clock=lambda: 5
+    )
+    message = run(stream.result())
+    assert_same((message.provider, message.model, message.timestamp), ("anthropic", "m1", 5))
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=Reads(RECORDED))
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    model = AnthropicModel(api_key="test-key", model="m2", client=client, clock=lambda: 6)
+    message = run(model.stream(CONTEXT).result())
+    assert_same((message.provider, message.model, message.timestamp), ("anthropic", "m2", 6))
 
 
 # The choice
