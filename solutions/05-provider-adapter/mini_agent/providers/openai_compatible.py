@@ -335,10 +335,14 @@ def _usage(value: object, path: str) -> Usage | None:
     details: dict[str, Any] = {}
     if usage.get("prompt_tokens_details") is not None:
         details = _record(usage["prompt_tokens_details"], f"{path}.prompt_tokens_details")
-    cache_read = count(details, "cached_tokens", f"{path}.prompt_tokens_details")
-    cache_write = count(details, "cache_write_tokens", f"{path}.prompt_tokens_details")
+    prompt = count(usage, "prompt_tokens", path)
+    # The cached tokens are a part of the prompt. A server that counts more of them than it has
+    # prompt tokens is wrong about the part: the three counts must still add up to the whole.
+    at = f"{path}.prompt_tokens_details"
+    cache_read = min(prompt, count(details, "cached_tokens", at))
+    cache_write = min(prompt - cache_read, count(details, "cache_write_tokens", at))
     return Usage(
-        input=max(0, count(usage, "prompt_tokens", path) - cache_read - cache_write),
+        input=prompt - cache_read - cache_write,
         output=count(usage, "completion_tokens", path),
         cache_read=cache_read,
         cache_write=cache_write,
