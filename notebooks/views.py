@@ -24,6 +24,7 @@ _SEGMENTS = 90  # of a lane; where there are more, neighbours are drawn as one
 _COLUMNS = 12  # of snapshots side by side
 _WIDTH = 84  # characters of the text twin of a lane
 _CELL = 60  # characters of one value
+_MARK = "▲"
 
 _LINE = "1px solid rgba(128,128,128,0.55)"
 _FONT = "font-family:monospace; font-size:12px; line-height:1.35"
@@ -177,7 +178,7 @@ def lanes(
     if not end:
         return _view(f"{caption}\n(nothing to show)", caption, "<p>(nothing to show)</p>")
     notes = [
-        f"▲ byte {at}: the read ends inside {_visible(character)}, {before} of its "
+        f"{_MARK} byte {at}: the read ends inside {_visible(character)}, {before} of its "
         f"{before + after} bytes before the cut"
         for at, character, before, after in cuts_inside_characters(reads)
     ]
@@ -190,10 +191,7 @@ def lanes(
         drawn.append(lane)
     marks = Lane(
         "cut inside",
-        tuple(
-            Segment(at - before, at + after, "▲")
-            for at, _, before, after in cuts_inside_characters(reads)
-        ),
+        tuple(Segment(at, at + after, _MARK) for at, _, _, after in cuts_inside_characters(reads)),
     )
     if marks.segments:
         drawn.insert(1, marks)
@@ -208,8 +206,8 @@ def lanes(
 def timeline(caption: str, events: Sequence[Any]) -> View:
     """The events of an agent's run, one column each: what had begun and was not over yet.
 
-    The axis counts events and not seconds. Updates are left out; each bar is marked at its end by
-    the number of the event that ended it.
+    The axis counts events and not seconds. Updates are left out. A bar reaches from the event that
+    begins it to the one that ends it.
     """
     kept = [event for event in events if event.type != "message_update"]
     names: dict[str, list[Segment]] = {}
@@ -601,7 +599,7 @@ def _ticks(end: float) -> list[int]:
         for step in (10**power, 2 * 10**power, 5 * 10**power)
         if end / step <= 8
     )
-    return list(range(0, int(end), step))
+    return [tick for tick in range(0, int(end), step) if not tick or end - tick > step / 4]
 
 
 def _lanes_as_text(rows: Sequence[Lane], end: float, unit: str) -> list[str]:
@@ -618,12 +616,17 @@ def _lanes_as_text(rows: Sequence[Lane], end: float, unit: str) -> list[str]:
         drawn, column = "", 0
         for segment in lane.segments:
             start, stop = round(segment.start * scale), round(segment.end * scale)
+            if segment.label == _MARK:
+                drawn += " " * max(0, start - column) + _MARK
+                column = max(start, column) + 1
+                continue
             drawn += " " * max(0, start - column)
             start = max(start, column)
             if stop > start:
                 drawn += "|" + _fitted(_visible(segment.label), stop - start - 1)
                 column = stop
-        lines.append(f"{_fitted(lane.name, margin)}{drawn}|")
+        end_mark = "" if drawn.endswith(_MARK) else "|"
+        lines.append(f"{_fitted(lane.name, margin)}{drawn}{end_mark}")
     return lines
 
 
@@ -662,8 +665,11 @@ def _lanes_as_html(rows: Sequence[Lane], end: float, unit: str, whole: bool) -> 
 
 
 def _segment(segment: Segment, span: int, number: int, is_axis: bool, whole: bool) -> str:
-    """One stretch. Neighbours differ in shade, and a line stands between them."""
-    shade = _SHADE if number % 2 and not is_axis else "transparent"
+    """One stretch. Neighbours differ in shade, or all are shaded, and a line is between them."""
+    if segment.label == _MARK:  # it may be wider than the bytes that it stands for
+        style = "border:0; border-left:2px solid; padding:0; overflow:visible; white-space:nowrap"
+        return f'<td colspan="{span}" style="{style}">{_MARK}</td>'
+    shade = _SHADE if (number % 2 or whole) and not is_axis else "transparent"
     border = f"border:0; border-left:{_LINE}" if is_axis else f"border:{_LINE}"
     wrap = "white-space:pre-wrap; word-break:break-word" if whole else "white-space:nowrap"
     style = (
