@@ -334,14 +334,17 @@ def well_formed(events: list[AgentEvent]) -> None:
     messages = messages_of(events)
     assert_same(list(end_of(events).messages), messages)
     open_calls: list[ToolCall] = []
+    refused = False
     for message in messages:
         if isinstance(message, ToolResultMessage):
             assert open_calls, "a result without a call"
+            assert message.is_error or not refused, "a call of a broken reply was run"
             assert_same(message.tool_call_id, open_calls.pop(0).id)
         else:
             assert_same(open_calls, [], because="the results of a reply follow it at once")
             if isinstance(message, AssistantMessage):
                 open_calls = list(tool_calls(message))
+                refused = message.stop_reason in ("length", "error", "aborted")
     assert_same(open_calls, [], because="no call is left without a result")
     for event in events:
         if isinstance(event, TurnEndEvent):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from grader.testing import assert_same
-from mini_agent.main import Repl
+from mini_agent.main import SYSTEM_PROMPT, Repl
 from mini_agent.offline import arithmetic_in, offline_model, paths_in
 from mini_agent.scripted_model import ScriptedModel, tool_call
 from mini_agent.tools import ToolRegistry, calc_tool, read_tool
@@ -212,7 +212,18 @@ def test_repl_stops_at_the_turn_limit(project: Path) -> None:
     written: list[str] = []
     repl = Repl(endless, tools(project), write=written.append, max_turns=3)
     assert_same(repl.run(["go"]), False)
+    assert_same(endless.call_count, 3)
     assert "[stopped] after 3 turns" in "".join(written)
+
+
+def test_repl_hands_on_its_system_prompt_and_its_clock(project: Path) -> None:
+    """The model reads the system prompt, and every message is stamped by the given clock."""
+    model = ScriptedModel([[tool_call("call-1", "calc", {"expression": "1+1"})], "2"], clock=int)
+    repl = Repl(model, tools(project), write=lambda _: None, clock=int)
+    assert_same(repl.run(["go"]), True)
+    assert_same([context.system_prompt for context in model.contexts], [SYSTEM_PROMPT] * 2)
+    assert_same([message.timestamp for message in repl.messages], [0, 0, 0, 0])
+    assert SYSTEM_PROMPT
 
 
 @pytest.mark.parametrize(

@@ -487,8 +487,10 @@ def test_repl_obeys_commands() -> None:
     )
     assert_same(model.call_count, 0, because="neither commands nor blank lines are for the model")
 
-    repl.run(["hello", "  /exit \n", "not any more"])
-    assert_same(model.call_count, 1, because="after /exit no line is taken")
+    repl.run(["/help", "/what is it", "hello", "  /exit \n", "not any more"])
+    assert_same(
+        model.call_count, 1, because="after /help the REPL goes on; after /exit no line is taken"
+    )
 
 
 class TerminalOnly:
