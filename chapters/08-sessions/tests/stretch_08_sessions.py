@@ -1,6 +1,7 @@
 """Stretch tests of chapter 08: what happens to files that live for years on real machines."""
 
 import errno
+import io
 import json
 import os
 import string
@@ -14,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grader.testing import assert_same, fail
-from mini_agent.main import Repl
+from mini_agent.main import Repl, main, session_directory
 from mini_agent.provider_adapter import ProviderModel
 from mini_agent.providers.openai_compatible import OpenAICompatibleTransport
+from mini_agent.scripted_model import ScriptedModel
 from mini_agent.session import Session, list_sessions, read_content
 from mini_agent.session_lines import SessionError, SessionHeader, message_of, to_line
 from mini_agent.tools import ToolRegistry
@@ -28,6 +30,7 @@ from mini_agent.types import (
     ToolResultMessage,
     Usage,
     UserMessage,
+    text_of,
 )
 
 HEADER = SessionHeader(1, "20261130-120000-0badcafe", "2026-11-30T12:00:00.250Z", "/家/me")
@@ -391,3 +394,192 @@ def test_no_key_and_no_header_is_ever_saved(tmp_path: Path) -> None:
     assert_same(len(read_content(data).messages) >= 3, True, because="both prompts were saved")
     leaks = [word for word in (key, "Bearer", "secret-header") if word.encode() in data]
     assert_same(leaks, [], because="neither key nor header is in the file, after an error either")
+
+
+# The program
+
+
+class Program:
+    """`main()` with a pipe for the keyboard: what it is given, and what it says."""
+
+    def __init__(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.setenv("USERPROFILE", str(home))
+        for name in ("MINI_AGENT_SESSIONS", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+            monkeypatch.delenv(name, raising=False)
+
+    def __call__(self, typed: str, *argv: str) -> tuple[int, str, str]:
+        """Its exit code, its output, and its errors."""
+        keyboard = io.TextIOWrapper(io.BytesIO(typed.encode()))
+        self._monkeypatch.setattr(sys, "stdin", keyboard)
+        code = main(list(argv))
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Program:
+    return Program(tmp_path / "home", monkeypatch, capsys)
+
+
+def test_the_folder_is_as_named_then_as_the_environment_says_then_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name on the command line goes first; home only where there is to be a default."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    env = {"MINI_AGENT_SESSIONS": "from-env"}
+    home = Path(tmp_path, ".mini-agent", "sessions")
+    for named, environment, default, expected in (
+        ("named", env, False, Path("named")),
+        (None, env, False, Path("from-env")),
+        (None, {"MINI_AGENT_SESSIONS": ""}, True, home),
+        (None, {}, True, home),
+        (None, {}, False, None),
+    ):
+        got = session_directory(named, environment, default=default)
+        assert_same(str(got), str(expected), because=f"named {named}, environment {environment}")
+
+
+def test_a_pipe_is_saved_only_where_it_is_said(tmp_path: Path, program: Program) -> None:
+    """`echo … | python -m mini_agent` leaves nothing at home; a named folder gets its session."""
+    code, out, err = program("what is 12*8\n")
+    assert_same((code, "12*8 = 96" in out, err), (0, True, ""), because="it answers")
+    assert_same((tmp_path / "home").exists(), False, because="nothing was said about saving")
+
+    saved = tmp_path / "saved"
+    code, out, _ = program("what is 12*8\n/sessions\n", "--session-dir", str(saved))
+    (path,) = saved.iterdir()
+    assert_same(f"{path.stem}  what is 12*8\n" in out, True, because=f"it is listed: {out}")
+    assert_same(len(read_content(path.read_bytes()).messages), 4, because="and saved")
+
+    code, out, err = program(
+        "what is 1+1\n", "--session-dir", str(saved), "--resume", path.stem[-8:]
+    )
+    assert_same((code, err), (0, ""), because="the end of the id is enough on the command line")
+    assert_same(f"[resumed] {path.stem}, 4 messages\n" in out, True, because=f"it is told: {out}")
+    content = read_content(path.read_bytes())
+    assert_same(len(content.messages), 8, because="the same file goes on")
+
+    code, out, err = program("what is 1+1\n", "--session-dir", str(saved), "--resume", "ffffffff")
+    assert_same(
+        (code, out, "ffffffff" in err),
+        (2, "", True),
+        because="an id that nobody has ends it at once",
+    )
+    code, _, err = program("x\n", "--resume", "ffffffff")
+    assert_same(
+        (code, str(tmp_path / "home") in err),
+        (2, True),
+        because="without a folder, --resume looks at home",
+    )
+
+
+def test_the_environment_names_a_folder_for_a_pipe_too(
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MINI_AGENT_SESSIONS is a place that was said."""
+    monkeypatch.setenv("MINI_AGENT_SESSIONS", str(tmp_path / "env"))
+    program("what is 12*8\n")
+    assert_same(len(list((tmp_path / "env").iterdir())), 1, because="one run, one session")
+
+
+def repl_in(directory: Path | None, out: list[str]) -> Repl:
+    replies = [f"reply {number}" for number in range(9)]
+    model = ScriptedModel(replies, clock=lambda: 7)
+    return Repl(model, ToolRegistry(), write=out.append, clock=lambda: 7, session_dir=directory)
+
+
+def test_a_long_list_shows_the_newest_and_how_many_more(tmp_path: Path) -> None:
+    """Twenty lines fit on a screen; the problem of a broken one is shown in its place."""
+    for number in range(23):
+        name = f"20261130-1200{number:02d}-0badcafe"
+        data = WHOLE.replace(HEADER.id.encode(), name.encode())
+        (tmp_path / f"{name}.jsonl").write_bytes(data if number != 21 else b"broken\n")
+    out: list[str] = []
+    repl = repl_in(tmp_path, out)
+    assert_same(repl.run(["/sessions"]), True, because="a list is no failure")
+    lines = "".join(out).splitlines()
+    assert_same(len(lines), 21, because="20 sessions, and a line for the others")
+    assert_same(
+        (lines[0], "line 1" in lines[1], lines[20]),
+        ("20261130-120022-0badcafe  读取 README.md", True, "and 3 older ones"),
+        because="the newest is first; a broken one is there with its problem",
+    )
+
+
+def test_a_resume_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """The conversation stays the one that it is, and goes on in its own file."""
+    out: list[str] = []
+    repl = repl_in(tmp_path, out)
+    repl.run(["one", "/resume none", "/resume", "two"])
+    repl.close()
+    shown = "".join(out)
+    assert_same(shown.count("[not resumed]"), 2, because="nobody has that id; this one is open")
+    assert_same("open already" in shown, True, because="a session can't be resumed into itself")
+    (path,) = tmp_path.iterdir()
+    assert_same(
+        [text_of(message) for message in read_content(path.read_bytes()).messages],
+        ["one", "reply 0", "two", "reply 1"],
+        because="what was said before and after is in one file",
+    )
+
+    unsaved = repl_in(None, out)
+    unsaved.run(["one", "/sessions", "/resume x", "two"])
+    unsaved.close()
+    assert_same(len(unsaved.messages), 4, because="without a folder the REPL works all the same")
+    assert_same(
+        "nothing is saved here" in "".join(out), True, because="and says why it can't resume"
+    )
+
+
+def test_a_resume_tells_what_was_mended_and_closes_the_old_one(tmp_path: Path) -> None:
+    """The user learns that a line is gone; the session that was left can be resumed again."""
+    torn = tmp_path / f"{HEADER.id}.jsonl"
+    torn.write_bytes(WHOLE[:-9])
+    out: list[str] = []
+    repl = repl_in(tmp_path, out)
+    repl.run(["one", f"/resume {HEADER.id}", "two"])
+    shown = "".join(out)
+    assert_same("[repaired] " in shown, True, because=f"the repair is told: {shown}")
+    assert_same(f"[resumed] {HEADER.id}, 3 messages\n" in shown, True, because=f"told: {shown}")
+    (other,) = [path for path in tmp_path.iterdir() if path != torn]
+    Session.resume(other).close()
+    refused(lambda: Session.resume(torn), "open already")
+    repl.close()
+    Session.resume(torn).close()
+
+
+def test_what_cannot_be_saved_is_told_and_talked_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failed write nothing more is saved: the next line would leave a gap."""
+    out: list[str] = []
+    repl = repl_in(tmp_path, out)
+    repl.run(["one"])
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+    real = os.write
+
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    assert_same(repl.run(["two"]), True, because="the agent answers all the same")
+    monkeypatch.setattr(os, "write", real)
+    repl.run(["three"])
+    shown = "".join(out)
+    assert_same(
+        (shown.count("[no longer saved]"), path.name in shown),
+        (1, True),
+        because=f"it is told once, with the file: {shown}",
+    )
+    assert_same(path.read_bytes(), before, because="the file ends where it ended")
+    assert_same(len(repl.messages), 6, because="the conversation goes on")
+    Session.resume(path).close()
