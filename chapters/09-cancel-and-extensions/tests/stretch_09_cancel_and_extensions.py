@@ -1,6 +1,7 @@
 """Stretch tests of chapter 09: Ctrl+C at every moment, and hooks that behave badly."""
 
 import asyncio
+import io
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ from mini_agent.extensions import (
     load_extension,
 )
 from mini_agent.interrupt import aborts_on_interrupt
-from mini_agent.main import Repl, piped_lines
+from mini_agent.main import Repl, main, piped_lines
 from mini_agent.scripted_model import ScriptedModel, ScriptedReply, tool_call
 from mini_agent.session import read_content
 from mini_agent.tools import Tool, ToolRegistry
@@ -528,3 +529,40 @@ def test_a_failing_hook_is_told_in_the_repl() -> None:
     assert_same(line in "".join(out), True, because=f"the failure is told: {''.join(out)!r}")
     users = [text_of(message) for message in repl.messages if isinstance(message, UserMessage)]
     assert_same(users, ["hello"], because="and the conversation is what it would have been")
+
+
+def test_extensions_are_loaded_in_the_order_of_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--extension` may be given several times; one that can't be loaded ends it at once."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    for name in ("MINI_AGENT_SESSIONS", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def program(*names: str) -> tuple[int, str, str]:
+        argv = [part for name in names for part in ("--extension", str(tmp_path / f"{name}.py"))]
+        keyboard = io.TextIOWrapper(io.BytesIO(b"what is 12*8\n"))
+        monkeypatch.setattr(sys, "stdin", keyboard)
+        code = main(argv)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    for name in ("yes", "no"):
+        (tmp_path / f"{name}.py").write_text(
+            "from mini_agent.extensions import Block, Extension\n"
+            f"extension = Extension('{name}')\n"
+            "@extension.before_tool\n"
+            "def say(call):\n"
+            f"    return Block('{name} said it first')\n",
+            encoding="utf-8",
+        )
+    for names in (("yes", "no"), ("no", "yes")):
+        code, out, err = program(*names)
+        assert_same(
+            (code, f"[tool error] calc: {names[0]} said it first\n" in out, err),
+            (0, True, ""),
+            because=f"the first of the command line is asked first: {out}",
+        )
+    code, out, err = program("yes", "missing")
+    assert_same((code, out, "missing.py" in err), (2, "", True), because=f"said at once: {err}")
+    assert_same(program()[:1], (0,), because="without an extension it runs as before")
