@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from grader.testing import assert_same
-from mini_agent.main import SYSTEM_PROMPT, Repl
+from mini_agent.main import SYSTEM_PROMPT, Repl, result_line, usage_line
 from mini_agent.offline import arithmetic_in, offline_model, paths_in
 from mini_agent.scripted_model import ScriptedModel, tool_call
 from mini_agent.tools import ToolRegistry, calc_tool, read_tool
-from mini_agent.types import assistant_message, text
+from mini_agent.types import ToolResultMessage, Usage, assistant_message, text
 
 TARGET = Path(sys.modules["mini_agent"].__path__[0]).parent
 
@@ -214,6 +214,20 @@ def test_repl_stops_at_the_turn_limit(project: Path) -> None:
     assert_same(repl.run(["go"]), False)
     assert_same(endless.call_count, 3)
     assert "[stopped] after 3 turns" in "".join(written)
+
+
+def test_lines_of_usage_and_results() -> None:
+    """Cached tokens are input, too; a result shows 80 characters and counts its lines."""
+    reply = assistant_message([text("x")], usage=Usage(1, 2, 4, 8))
+    assert_same(usage_line([reply]), "[usage] 1 turn, 13 tokens in, 2 out")
+    assert_same(usage_line([reply, reply]), "[usage] 2 turns, 26 tokens in, 4 out")
+    for content, line in [
+        ("", "[tool result] read: "),
+        ("x" * 80, "[tool result] read: " + "x" * 80),
+        ("x" * 81, "[tool result] read: " + "x" * 80 + "…"),
+        ("a\nb\n", "[tool result] read: a (2 lines)"),
+    ]:
+        assert_same(result_line(ToolResultMessage("call-1", "read", (text(content),))), line)
 
 
 def test_repl_hands_on_its_system_prompt_and_its_clock(project: Path) -> None:
