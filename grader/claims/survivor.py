@@ -86,7 +86,7 @@ class _Trial:
                 "score",
                 text,
                 f"mutants cannot be made: {error}",
-                "install the extra: `python -m pip install 'streaming-agent-workbook[check]'`",
+                "install the extra `check`: in a checkout, `python -m pip install '.[check]'`",
             )
         run = space.run(space.target(), _expected(space))
         bad = next((test for test in run.tests if test.outcome != "passed"), None)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from grader import misconceptions
-from grader.claims.claim import Claim, Job, Workspace
+from grader.claims.claim import Claim, EditError, Job, Workspace
 from grader.course import Fault
 from grader.misconceptions import message
 from grader.results import Run, TestResult
@@ -89,7 +89,10 @@ def mistaken(space: Workspace, stubs: tuple[Stub, ...]) -> Iterator[tuple[Half, 
         run = _run_while_like_a_fault(space, directory)
         if run is None:
             continue
-        fault = misconceptions.recognise(space.chapter, run, lambda fault: plant(space, fault))
+        try:
+            fault = misconceptions.recognise(space.chapter, run, lambda fault: plant(space, fault))
+        except EditError:
+            continue  # the fault's own claim says so
         if fault is not None:
             yield half, fault
 

@@ -118,7 +118,7 @@ def signature_claims(space: Workspace) -> Iterator[Claim]:
             kind="signature",
             claim=f"starter and solution agree on the public names of {file}",
             holds=not problems,
-            where=space.where(space.chapter.starter / file),
+            where=space.where(_either(space.chapter.starter / file, space.chapter.solution / file)),
             found="; ".join(problems),
             todo="give both the same signature, or name in `learner_adds` what the learner adds",
         )
@@ -138,6 +138,10 @@ def signature_claims(space: Workspace) -> Iterator[Claim]:
         found=", ".join(f"`{entry}` is no such addition" for entry in idle),
         todo="remove the entry, or correct it (`mini_agent/types.py:AgentContext.tools`)",
     )
+
+
+def _either(one: Path, other: Path) -> Path:
+    return one if one.exists() else other
 
 
 def public_names(file: Path) -> dict[str, str]:
