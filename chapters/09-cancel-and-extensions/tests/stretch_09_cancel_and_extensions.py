@@ -272,6 +272,26 @@ def test_an_abort_ends_the_wait_for_a_hook() -> None:
     )
 
 
+def test_after_an_abort_no_hook_is_asked() -> None:
+    """A run that is being stopped asks nobody any more, whatever kind of hook it is."""
+    log: list[str] = []
+    asker = Extension("asker")
+    asker.before_model(lambda context: log.append("before_model"))
+    asker.before_tool(lambda call: log.append("before_tool"))
+    asker.after_tool(lambda call, result: log.append("after_tool"))
+
+    async def three() -> None:
+        abort = AbortSignal()
+        abort.abort()
+        hooks, _ = reported(asker)
+        await hooks.before_model(AgentContext(()), abort)
+        await hooks.before_tool(CALL, abort)
+        await hooks.after_tool(CALL, READ, abort)
+
+    run(three())
+    assert_same(log, [], because="the signal is looked at before each hook")
+
+
 @pytest.mark.parametrize("place", ["before_model", "before_tool", "after_tool"])
 def test_an_abort_in_a_hook_ends_the_turn(place: str) -> None:
     """Whichever hook is waiting, the run ends as aborted, each call with one result."""
