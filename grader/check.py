@@ -10,10 +10,10 @@ import functools
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from grader.claims import graded, prose, recorded, survivor, unfinished, written
+from grader.claims import graded, notebook, prose, recorded, survivor, unfinished, written
 from grader.claims.claim import KINDS, Claim, Job, Kind, Stopped, Workspace
 from grader.course import Chapter, Course, manifest_problems
 from grader.errors import GraderError
@@ -54,6 +54,8 @@ def check(
                 Workspace(course, chapter, _folder(scratch, chapter), runs.run, stop), kinds
             )
         ]
+        if "notebook" in kinds and set(chapters) == set(course.chapters):
+            work += notebook.course_jobs(course, stop)
         work = _heaviest_first(work)
         if on_start is not None:
             on_start(len(work))
@@ -83,14 +85,16 @@ def check(
 
 def _jobs(space: Workspace, kinds: Sequence[Kind]) -> list[Job]:
     """All jobs of one chapter; where its manifest is wrong, only those that show why."""
-    manifest = Job(space.number, "manifest", functools.partial(written.manifest_claims, space))
     if any(manifest_problems(space.chapter).values()):
-        return [manifest]  # whatever was asked for: what cannot be looked at does not hold
-    found = [manifest, *written.jobs(space), *graded.jobs(space), *unfinished.jobs(space)]
+        # Whatever was asked for: what cannot be looked at does not hold.
+        show = functools.partial(written.manifest_claims, space)
+        return [Job(space.number, "manifest", show)]
+    found = [*written.jobs(space), *graded.jobs(space), *unfinished.jobs(space)]
     if "survivor" in kinds:
         found += survivor.jobs(space, full=kinds == ("survivor",))
     found += prose.jobs(space)
     found += recorded.jobs(space)
+    found += notebook.jobs(space)
     return [job for job in found if job.kind in kinds]
 
 

@@ -21,11 +21,12 @@ def text(course: Course, chapters: Sequence[Chapter], claims: Sequence[Claim], s
         lines += [style.faint(f"course: {course.root}"), ""]
     groups = [(chapter.number, chapter.slug) for chapter in chapters]
     known = {number for number, _ in groups}
-    groups += [(n, n) for n in sorted({claim.chapter for claim in claims} - known)]
+    others = sorted({claim.chapter for claim in claims} - known)
+    groups += [(number, f"{number} (the whole course)") for number in others]
     for number, name in groups:
         mine = [claim for claim in claims if claim.chapter == number]
         bad = sum(not claim.holds for claim in mine)
-        verdict = style.good("ok  ") if not bad else style.bad("FAIL")
+        verdict = style.bad("FAIL") if bad else style.good("ok  ") if mine else "--  "
         count = f"{len(mine)} claims" if not bad else f"{bad} of {len(mine)} claims fail"
         lines.append(f"{verdict} {name:<28} {count}{_score(mine)}")
     failed = [claim for claim in claims if not claim.holds]

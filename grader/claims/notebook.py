@@ -12,18 +12,20 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from grader import sandbox
-from grader.claims.claim import Claim, Job, Workspace
+from grader.claims.claim import Claim, Job, Stopped, Workspace
 from grader.course import Chapter, Course
 from grader.errors import GraderError
 from grader.notebook import COURSE, notebooks_of, require
 
 WHOLE_COURSE = "00"
 
+_LOOK = 0.2  # seconds between two looks at the stop event
 _SECONDS = 90.0  # for a whole notebook; each takes a few, and a machine may be busy
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -38,12 +40,12 @@ class NotebookFailed(Exception):
 
 def jobs(space: Workspace) -> Iterator[Job]:
     """One job for each notebook of the chapter."""
-    return _jobs(space.course, space.number)
+    return _jobs(space.course, space.number, space.stop)
 
 
-def course_jobs(course: Course) -> Iterator[Job]:
+def course_jobs(course: Course, stop: threading.Event) -> Iterator[Job]:
     """One job for each notebook that belongs to the whole course."""
-    return _jobs(course, WHOLE_COURSE)
+    return _jobs(course, WHOLE_COURSE, stop)
 
 
 def write(course: Course, chapters: Sequence[Chapter]) -> Iterator[tuple[Path, bool, str]]:
@@ -68,20 +70,23 @@ def write(course: Course, chapters: Sequence[Chapter]) -> Iterator[tuple[Path, b
         yield path, changed, ""
 
 
-def run(course: Course, path: Path, seconds: float = _SECONDS) -> str:
+def run(
+    course: Course, path: Path, seconds: float = _SECONDS, stop: threading.Event | None = None
+) -> str:
     """The notebook as a file, with the outputs of a run in a fresh kernel.
 
-    Raises NotebookFailed where a cell fails or the time is up; the kernel is dead by then.
+    Raises NotebookFailed where a cell fails or the time is up, and Stopped when `stop` is set
+    meanwhile; the kernel is dead by then.
     """
-    return asyncio.run(_run(course, path, seconds))
+    return asyncio.run(_run(course, path, seconds, stop or threading.Event()))
 
 
-def _jobs(course: Course, number: str) -> Iterator[Job]:
+def _jobs(course: Course, number: str, stop: threading.Event) -> Iterator[Job]:
     for path in notebooks_of(course, number):
-        yield Job(number, "notebook", functools.partial(_claims, course, path))
+        yield Job(number, "notebook", functools.partial(_claims, course, path, stop))
 
 
-def _claims(course: Course, path: Path) -> Iterator[Claim]:
+def _claims(course: Course, path: Path, stop: threading.Event) -> Iterator[Claim]:
     def claim(id: str, text: str, found: str, todo: str) -> Claim:
         return Claim(
             id=f"{path.stem[:2]}.notebook.{path.stem[3:]}.{id}",
@@ -104,7 +109,7 @@ def _claims(course: Course, path: Path) -> Iterator[Claim]:
         return
     try:
         require(("nbclient", "ipykernel"))
-        given = json.loads(run(course, path))
+        given = json.loads(run(course, path, stop=stop))
         found, todo = "", ""
     except GraderError as error:
         found, todo = str(error), error.hint
@@ -194,7 +199,7 @@ def _shown(text: str | None, other: str | None) -> str:
     return "fewer lines"
 
 
-async def _run(course: Course, path: Path, seconds: float) -> str:
+async def _run(course: Course, path: Path, seconds: float, stop: threading.Event) -> str:
     import nbformat
     from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
@@ -220,11 +225,14 @@ async def _run(course: Course, path: Path, seconds: float) -> str:
         client = NotebookClient(notebook, km=manager, timeout=None, record_timing=False)
         try:
             async with asyncio.timeout(seconds):
-                await client.async_execute(
-                    cwd=str(path.parent),
-                    env=_environment(course, temp),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
+                await _unless_stopped(
+                    client.async_execute(
+                        cwd=str(path.parent),
+                        env=_environment(course, temp),
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                    ),
+                    stop,
                 )
         except TimeoutError:
             raise NotebookFailed(
@@ -240,6 +248,20 @@ async def _run(course: Course, path: Path, seconds: float) -> str:
                 await manager.shutdown_kernel(now=True)
     notebook.metadata = nbformat.from_dict(_METADATA)
     return str(nbformat.writes(notebook, version=nbformat.NO_CONVERT)) + "\n"
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, Any], stop: threading.Event) -> None:
+    """Wait for `work`. Raises Stopped when `stop`, which another thread sets, comes first."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=_LOOK)
+            if stop.is_set():
+                raise Stopped
+        task.result()
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
 
 
 def _where(client: Any) -> str:
