@@ -176,7 +176,7 @@ def lanes(
     """
     end = max((segment.end for lane in rows for segment in lane.segments), default=0)
     if not end:
-        return _view(f"{caption}\n(nothing to show)", caption, "<p>(nothing to show)</p>")
+        return _view(f"{_visible(caption)}\n(nothing to show)", caption, "<p>(nothing to show)</p>")
     notes = [
         f"{_MARK} byte {at}: the read ends inside {_visible(character)}, {before} of its "
         f"{before + after} bytes before the cut"
@@ -197,7 +197,8 @@ def lanes(
         drawn.insert(1, marks)
     if len(notes) > 12:
         notes = [*notes[:11], f"and {len(notes) - 11} more"]
-    text = "\n".join([caption, *_lanes_as_text(drawn, end, unit), *map(_visible, notes)])
+    notes = list(map(_visible, notes))
+    text = "\n".join([_visible(caption), *_lanes_as_text(drawn, end, unit), *notes])
     body = _lanes_as_html(drawn, end, unit, whole)
     body += "".join(f"<div>{_escaped(note)}</div>" for note in notes)
     return _view(text, caption, body, twin=True)
@@ -474,6 +475,8 @@ def _dropped_mark(data: bytes, out: bytes) -> int:
 
 def _visible(text: str) -> str:
     """Controls, format characters and lone surrogates spelt out as in a Python string."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
         character.encode("unicode_escape", "surrogatepass").decode("ascii")
         if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
@@ -493,12 +496,13 @@ def _wrapped(lines: Sequence[str], columns: int) -> list[str]:
     """`lines`, the long ones broken, so that nothing is left out of the text twin."""
     found = []
     for line in lines:
-        part = ""
+        part, width = "", 0
         for character in line:
-            if _wide(part + character) > columns:
+            more = _wide(character)
+            if width + more > columns:
                 found.append(part)
-                part = ""
-            part += character
+                part, width = "", 0
+            part, width = part + character, width + more
         found.append(part)
     return found
 
@@ -517,6 +521,8 @@ def _tail(text: str) -> str:
 
 def _wide(text: str) -> int:
     """The columns that `text` takes in a fixed-width font."""
+    if text.isascii():
+        return len(text)
     return sum(
         0
         if unicodedata.combining(character) or character in "\u200c\u200d\ufe0f"
@@ -527,13 +533,11 @@ def _wide(text: str) -> int:
     )
 
 
-def _fitted(text: str, columns: int, fill: str = " ") -> str:
+def _fitted(text: str, columns: int) -> str:
     """`text` in exactly so many columns, cut with an ellipsis or filled up."""
     if _wide(text) > columns:
-        while text and _wide(text) > columns - 1:
-            text = text[:-1]
-        text = f"{text}…" if columns > 0 else ""
-    return text + fill * (columns - _wide(text))
+        text = f"{_wrapped([text], columns - 1)[0]}…" if columns > 1 else "…"[:columns]
+    return text + " " * (columns - _wide(text))
 
 
 # Rendering
@@ -555,9 +559,9 @@ def _table_as_text(
     caption: str, header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]]
 ) -> str:
     if not rows:
-        return f"{caption}\n(nothing to show)"
+        return f"{_visible(caption)}\n(nothing to show)"
     cells = [
-        [_wrapped(cell, _CELL) for cell in row] for row in ([[name] for name in header], *rows)
+        [_wrapped(cell, _CELL) for cell in row] for row in ([_cell(name) for name in header], *rows)
     ]
     widths = [max(_wide(line) for row in cells for line in row[at]) for at in range(len(header))]
     lines = [
@@ -569,7 +573,7 @@ def _table_as_text(
         for at in range(max(map(len, row)))
     ]
     lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([caption, *lines])
+    return "\n".join([_visible(caption), *lines])
 
 
 def _table_as_html(header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]]) -> str:
@@ -603,7 +607,8 @@ def _ticks(end: float) -> list[int]:
 
 
 def _lanes_as_text(rows: Sequence[Lane], end: float, unit: str) -> list[str]:
-    margin = max(len(unit), *(_wide(lane.name) for lane in rows)) + 1
+    names = [_visible(lane.name) for lane in rows]
+    margin = max(map(_wide, (unit, *names))) + 1
     scale = _WIDTH / end
     ruler = ""
     if unit == "byte":
@@ -612,7 +617,7 @@ def _lanes_as_text(rows: Sequence[Lane], end: float, unit: str) -> list[str]:
             if column >= len(ruler):
                 ruler = f"{ruler:<{column}}{tick} "
     lines = [f"{_fitted(unit, margin)}{ruler}"] if ruler else []
-    for lane in rows:
+    for name, lane in zip(names, rows, strict=True):
         drawn, column = "", 0
         for segment in lane.segments:
             start, stop = round(segment.start * scale), round(segment.end * scale)
@@ -626,7 +631,7 @@ def _lanes_as_text(rows: Sequence[Lane], end: float, unit: str) -> list[str]:
                 drawn += "|" + _fitted(_visible(segment.label), stop - start - 1)
                 column = stop
         end_mark = "" if drawn.endswith(_MARK) else "|"
-        lines.append(f"{_fitted(lane.name, margin)}{drawn}{end_mark}")
+        lines.append(f"{_fitted(name, margin)}{drawn}{end_mark}")
     return lines
 
 
