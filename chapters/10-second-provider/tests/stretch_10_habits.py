@@ -284,7 +284,8 @@ def test_usage_of_nulls_and_missing_fields_stays() -> None:
     later = wire(first, *said(0, "好"), *ended(cache_creation_input_tokens=2, input_tokens=0))
     assert_same(whole(later).usage, Usage(input=0, output=1, cache_read=3, cache_write=2))
 
-    for bare in ({}, {"message": {}}):
+    bare_starts: list[Mapping[str, Any]] = [{}, {"message": {}}]
+    for bare in bare_starts:
         assert_same(whole(wire(("message_start", bare), *said(0, "好"), *ended())).usage, Usage())
     bare_end: Event = ("message_delta", {"usage": {"output_tokens": 4}})
     again = wire(first, *said(0, "好"), bare_end, *ended())
@@ -555,7 +556,9 @@ def test_http_error_bodies() -> None:
         (b"\xff\xfe", "\ufffd"),
         (b'{"detail":"down"}', "down"),
         (b'["down"]', "down"),
-        (b'{"error":"down"}', "down"),
+        ('{"error":"停机"}'.encode(), "停机"),
+        (b'{"error":{"type":"api_error","message":"down"}}', "HTTP 500: api_error: down"),
+        (b'{"error":{"message":"down"}}', "HTTP 500: down"),
         (b"x" * 200_000, "xxx"),
     ):
         last = run(collect(model_over(Reads(*pieces(body, 1000)), 500)[0].stream(CONTEXT)))[-1]
