@@ -207,7 +207,7 @@ def find(course: Course, name: str) -> Path:
     known = notebooks_of(course)
     wanted = name.strip().lower()
     for path in known:
-        if wanted in (path.stem, path.stem[:2], path.stem[:2].lstrip("0"), path.stem[3:]):
+        if wanted in (path.stem, path.stem[:2], str(int(path.stem[:2])), path.stem[3:]):
             return path
     number = course.chapter(wanted).number  # or an error that names the chapters
     for path in known:
