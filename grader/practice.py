@@ -270,9 +270,11 @@ def _name_in(practice: Practice, file: str, origin: Mapping[str, object]) -> str
         inside = (here.parent.resolve() / here.name).relative_to(root).as_posix()
     if inside in origin:
         return inside
+    same = [name for name in origin if Path(name).name == here.name]
     known = "\n".join(f"  {name}" for name in origin)
     raise GraderError(
-        f"`{file}` is no file of chapter {practice.chapter.slug}", hint=f"the files are\n{known}"
+        f"`{file}` is no file of chapter {practice.chapter.slug}",
+        hint=f"did you mean `{same[0]}`?" if len(same) == 1 else f"the files are\n{known}",
     )
 
 

@@ -427,6 +427,7 @@ def test_help_teaches(grader: Command) -> None:
         ("export 1 new --parent", "is the first chapter: its parent is empty", ""),
         ("reset stranger x", "error: `stranger` is no practice directory", "grader practice"),
         ("reset first nope.py", "error: `nope.py` is no file of chapter 01", "mini_agent/greet.py"),
+        ("reset first greet.py", "`greet.py` is no file", "did you mean `mini_agent/greet.py`?"),
         ("--course nowhere list", "error: `nowhere` is no course", "--course"),
     ],
 )
