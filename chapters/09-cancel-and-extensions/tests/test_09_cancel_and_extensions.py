@@ -322,11 +322,11 @@ def test_hooks_before_a_tool_block_it_with_a_reason() -> None:
 
 def test_hooks_that_fail_before_a_tool_block_it() -> None:
     """A guard that fails has not agreed: it blocks the call, and is reported (step 9.2)."""
-    wrong: tuple[Callable[[ToolCall], Any], ...] = (
-        lambda call: (call.arguments or {})["no such argument"],
-        lambda call: True,
+    wrong: tuple[tuple[Callable[[ToolCall], Any], str], ...] = (
+        (lambda call: (call.arguments or {})["no such argument"], "KeyError"),
+        (lambda call: True, "TypeError"),
     )
-    for failing in wrong:
+    for failing, error in wrong:
         failures: list[HookFailure] = []
         guard = Extension("guard")
         guard.before_tool(failing)
@@ -334,8 +334,8 @@ def test_hooks_that_fail_before_a_tool_block_it() -> None:
         if not reason:
             fail("a hook that fails in before_tool blocks the call: it has not agreed")
         assert_same(
-            [(each.extension, each.place) for each in failures],
-            [("guard", "before_tool")],
+            [(each.extension, each.place, type(each.error).__name__) for each in failures],
+            [("guard", "before_tool", error)],
             because="a failing guard is reported like any other hook",
         )
 
