@@ -38,6 +38,7 @@ from mini_agent.types import (
     UserMessage,
     text,
     text_of,
+    tool_calls,
     unanswered_calls,
     user_message,
 )
@@ -425,6 +426,11 @@ def test_hooks_cannot_change_the_call() -> None:
     @vandal.after_tool
     def change_after(call: ToolCall, result: ToolResultMessage) -> None:
         (call.arguments or {}).clear()
+
+    @vandal.turn_end
+    def change_last(reply: AssistantMessage, results: tuple[ToolResultMessage, ...]) -> None:
+        for call in tool_calls(reply):
+            (call.arguments or {}).clear()
 
     hooks, failures = reported(vandal)
 
