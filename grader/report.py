@@ -125,7 +125,7 @@ def _failure(failure: Failure, step: Step | None, output: str, verbose: bool) ->
             yield f"at        {visible(failure.path)}"
         yield from _short_diff(failure.expected, failure.got)
         if failure.because:
-            yield visible(failure.because)
+            yield from visible(failure.because).split("\n")
     elif failure.exception == "NotImplementedError":
         said = _first_line(failure.message).removeprefix("NotImplementedError").lstrip(": ")
         yield f"not written yet: {said}" if said else "not written yet"

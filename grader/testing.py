@@ -44,7 +44,21 @@ def assert_same(actual: object, expected: object, *, because: str = "") -> None:
     difference = _difference(actual, expected, "")
     if difference is not None:
         path, got, want = difference
-        raise Mismatch(path=path, expected=want, got=got, because=because)
+        known = list(_errors_told(expected))
+        told = [text for text in _errors_told(actual) if text not in known]
+        # Such an event is long, and what it says stands at its end, where a report cuts it off.
+        says = [f"an `error` event came, and says: {text}" for text in told[:1]]
+        rule = "\n".join(filter(None, [*says, because]))
+        raise Mismatch(path=path, expected=want, got=got, because=rule)
+
+
+def _errors_told(value: object) -> Iterator[str]:
+    """The texts of the `error` events in a value: where a model's code broke, they say how."""
+    for event in value if isinstance(value, list | tuple) else (value,):
+        kind = getattr(event, "type", None)
+        text = getattr(getattr(event, "message", None), "error_message", None)
+        if is_dataclass(event) and kind == "error" and type(kind) is type(text) is str and text:
+            yield text if len(text) <= _WIDTH else f"{text[:_WIDTH]}…"
 
 
 def plain(value: object) -> Any:

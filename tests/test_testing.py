@@ -228,6 +228,36 @@ def test_one_long_text_may_begin_the_other() -> None:
     assert caught.value.expected == f"…'{'x' * 60}tail' (304 long)"
 
 
+@dataclass(frozen=True)
+class Reply:
+    content: tuple[str, ...]
+    error_message: str | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    message: Reply
+    type: str = "error"
+
+
+def test_an_error_event_that_nobody_expected_is_heard() -> None:
+    """Where a model's code broke, what it said stands above the rule, and not in a cut-off repr."""
+    broke = Event(Reply(("a" * 500,), "list indices must be integers"))
+    done = Event(Reply(("a" * 500,)), "done")
+    foreseen = Event(Reply((), "connection lost"))
+    said = "an `error` event came, and says: list indices must be integers\nthe rule"
+
+    for actual, expected, because in (
+        ([done, broke], [done, done], said),
+        (broke, done, said),
+        ([foreseen], [foreseen, done], "the rule"),
+        ([done], [broke], "the rule"),
+    ):
+        with pytest.raises(Mismatch) as caught:
+            assert_same(actual, expected, because="the rule")
+        assert caught.value.because == because
+
+
 def test_plain_gives_tags_and_fields() -> None:
     """A dataclass becomes a dict with its tag; tuples become lists, all the way down."""
     assert_same(
