@@ -181,6 +181,7 @@ class Opening:
         self.chapter.manifest  # noqa: B018  # a broken chapter is told before anything is made
         if not practices.is_practice(self.directory):
             practices.refuse_place(self.course, self.directory)
+            practices.refuse_nesting(self.directory)
             return
         here = practices.open_practice(self.course, self.directory)
         if here.chapter is not self.chapter:

@@ -356,6 +356,23 @@ def refuse_place(course: Course, directory: Path) -> None:
     )
 
 
+def refuse_nesting(directory: Path) -> None:
+    """Raise GraderError if a new practice would stand inside another one.
+
+    Who stands in `mydir` and repeats the command that made it would find a second, empty one.
+    """
+    for above in Path(os.path.abspath(directory)).parents:
+        if is_practice(above):
+            here = os.path.relpath(above)
+            hint = f"`grader test {shlex.quote(here)}` grades that one"
+            beside = above.parent / directory.name
+            if not os.path.lexists(beside):
+                hint += f"; `{os.path.relpath(beside)}` would stand beside it"
+            raise GraderError(
+                f"`{directory}` would stand inside the practice directory `{here}`", hint=hint
+            )
+
+
 @contextlib.contextmanager
 def _workshop(folder: Path) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix=".grader-", dir=folder))

@@ -116,6 +116,27 @@ def test_from_the_first_chapter_to_the_next(grader: Command, course: Path) -> No
     assert (course / "NEXT" / GREET).read_text(encoding="utf-8") == own
 
 
+def test_no_practice_is_made_inside_another(
+    grader: Command, course: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who repeats the command inside the directory is told where they are."""
+    grader("practice", "1", "my dir")
+    monkeypatch.chdir(course / "my dir")
+    before = snapshot(course)
+
+    said = grader("practice", "1", "my dir")
+
+    assert said == Said(
+        2,
+        "",
+        "error: `my dir` would stand inside the practice directory `.`\n\n"
+        "hint: `grader test .` grades that one\n",
+    )
+    assert grader("practice", "1", "new").err.endswith("; `../new` would stand beside it\n")
+    assert snapshot(course) == before
+    assert grader("practice", "2", "../next", "--from", ".").code == 1
+
+
 def test_from_a_red_practice_warns_and_goes_on(grader: Command, course: Path) -> None:
     """Half a chapter is better than none."""
     grader("practice", "1", "mydir")
