@@ -279,8 +279,12 @@ class _ToldApart:
 
 def fault_claims(space: Workspace, fault: Fault, told_apart: _ToldApart) -> Iterator[Claim]:
     """The fault fails exactly the tests it lists, as it says, and a learner would be told so."""
-    found, run = _planted(space, fault)
-    found = found or _unlike(fault, run)
+    try:
+        directory = space.edited(space.target(), [fault])
+        run = space.run(directory, expected_focused(space.chapter))
+        found = _unlike(fault, run) or _unsteady(space, fault, directory, run)
+    except EditError as error:
+        found, run = str(error), None
     yield _fault_claim(
         space,
         fault.name,
@@ -312,17 +316,24 @@ def plant(space: Workspace, fault: Fault) -> Run:
     return space.run(directory, expected_focused(space.chapter))
 
 
-def _planted(space: Workspace, fault: Fault) -> tuple[str, Run | None]:
-    try:
-        return "", plant(space, fault)
-    except EditError as error:
-        return str(error), None
+def _unsteady(space: Workspace, fault: Fault, directory: Path, run: Run) -> str:
+    """What another process, with another hash seed, says in other words; "" if nothing.
+
+    A learner's failures are compared with the fault's, value for value: a clock or an order of a
+    set in a message would keep them apart for ever.
+    """
+    caught = {catch.test for catch in fault.catches}
+    expected = [each for each in expected_focused(space.chapter) if each.name in caught]
+    mine, other = signature(run), signature(space.run(directory, expected, hash_seed=SEEDS[1]))
+    return "; ".join(
+        f"`{name}` says in one run: {mine[name][1]}\nand in another: {other.get(name, ('', ''))[1]}"
+        for name in sorted(caught)
+        if other.get(name) != mine[name]
+    )
 
 
-def _unlike(fault: Fault, run: Run | None) -> str:
+def _unlike(fault: Fault, run: Run) -> str:
     """How the run differs from what the fault says; "" if it does not."""
-    if run is None:
-        return ""
     if run.cause:
         return f"the tests are not run: {run.cause}"
     failed = {test.name: message(test) for test in run.tests if test.outcome == "failed"}
