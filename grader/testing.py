@@ -47,7 +47,7 @@ def assert_same(actual: object, expected: object, *, because: str = "") -> None:
         known = list(_errors_told(expected))
         told = [text for text in _errors_told(actual) if text not in known]
         # Such an event is long, and what it says stands at its end, where a report cuts it off.
-        says = [f"an `error` event came, and says: {text}" for text in told[:1]]
+        says = [f"an `error` event came, and says: {t}" for t in told[:1] if t not in because]
         rule = "\n".join(filter(None, [*says, because]))
         raise Mismatch(path=path, expected=want, got=got, because=rule)
 

@@ -257,6 +257,11 @@ def test_an_error_event_that_nobody_expected_is_heard() -> None:
             assert_same(actual, expected, because="the rule")
         assert caught.value.because == because
 
+    rule = "the rule; this one says 'list indices must be integers'"
+    with pytest.raises(Mismatch) as caught:
+        assert_same(broke, done, because=rule)
+    assert caught.value.because == rule  # said once
+
 
 def test_plain_gives_tags_and_fields() -> None:
     """A dataclass becomes a dict with its tag; tuples become lists, all the way down."""
