@@ -8,6 +8,7 @@ channel and what is printed over another; a thread reads each.
 import contextlib
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -41,6 +42,7 @@ main(sys.argv[2:])
 """
 _CAN_FORK = hasattr(os, "fork") and hasattr(socket, "send_fds")
 _RECORD_BYTES = 64 << 20  # of all records of a worker; more is no honest run
+_ANSWER_SECONDS = 15.0  # for what a supervisor does at once, even on a busy machine
 _PRELOAD = ("pytest", "httpx", "anyio", "jsonschema", "hypothesis")
 
 
@@ -201,6 +203,8 @@ class _Supervisor:
     def ask(self, kind: bytes) -> int:
         """Have the running child ended. Returns its exit status."""
         self._busy = True
+        self._process.send_signal(signal.SIGCONT)  # learner code may have stopped its parent
+        self._control.settimeout(_ANSWER_SECONDS)
         self._control.sendall(struct.pack("!cI", kind, 0))
         return self._reply()
 
@@ -226,6 +230,7 @@ class _Supervisor:
 
     def close(self) -> None:
         self._control.close()
+        self._process.send_signal(signal.SIGCONT)
         try:
             self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -436,8 +441,6 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
                 check=False,
             )
     else:
-        import signal
-
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     if process.poll() is None:

@@ -696,6 +696,25 @@ def test_a_warm_parent_that_was_killed_is_replaced(tmp_path: Path, warm: Warm) -
     assert after.green, after.cause
 
 
+@linux_only
+def test_a_warm_parent_that_was_stopped_holds_up_nothing(tmp_path: Path, warm: Warm) -> None:
+    """Learner code can stop its parent as Ctrl+Z does. The run ends, and so do its strays."""
+    stopper = practice(
+        tmp_path / "a",
+        "import os, signal, subprocess\n"
+        "stray = subprocess.Popen(['sleep', '100'], start_new_session=True).pid\n"
+        f"open({str(tmp_path / 'stray')!r}, 'w').write(str(stray))\n"
+        "os.kill(os.getppid(), signal.SIGSTOP)\n" + RIGHT,
+    )
+
+    run = run_tests(stopper, course(tmp_path), limits=LIMITS, warm=warm)
+    after = run_tests(practice(tmp_path / "b"), course(tmp_path), limits=LIMITS, warm=warm)
+
+    assert run.green, run.cause
+    assert not Path("/proc", (tmp_path / "stray").read_text()).exists()
+    assert after.green, after.cause
+
+
 def test_a_run_that_is_interrupted_leaves_the_warm_parent_usable(
     tmp_path: Path, warm: Warm
 ) -> None:
