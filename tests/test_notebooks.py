@@ -651,13 +651,16 @@ def test_ipython_shows_a_gap_in_words_and_no_page_of_traceback(tmp_path: Path) -
     """And shows any other error as ever."""
     mine = tmp_path / "mine"
     create_practice(COURSE, COURSE.chapter("05"), mine)
+    cells = [
+        f"from grader.notebook import load; load('05', {str(mine)!r})",
+        "from mini_agent.types import ToolDefinition",
+        "import numpy_that_is_not_there",
+        "from mini_agent.types import ToolDefinition",
+    ]
     script = (
         "from IPython.core.interactiveshell import InteractiveShell\n"
         "shell = InteractiveShell.instance(colors='nocolor')\n"
-        f"shell.run_cell('from grader.notebook import load; load(\"05\", {str(mine)!r})')\n"
-        "shell.run_cell('from mini_agent.types import ToolDefinition')\n"
-        "shell.run_cell('import numpy_that_is_not_there')\n"
-        "shell.run_cell('from mini_agent.types import ToolDefinition')\n"
+        f"for cell in {cells!r}: shell.run_cell(cell)\n"
     )
 
     ran = subprocess.run(

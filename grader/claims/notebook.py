@@ -241,9 +241,11 @@ async def _run(course: Course, path: Path, seconds: float, stop: threading.Event
         except CellExecutionError as error:
             lines = _COLOURS.sub("", error.traceback).rstrip().split("\n")[-12:]
             raise NotebookFailed("\n".join([f"a cell failed{_where(client)}", *lines])) from None
-        except DeadKernelError:
+        except (DeadKernelError, RuntimeError):  # the second: it died while it started
             raise NotebookFailed(f"its kernel died{_where(client)}") from None
         finally:
+            if client.kc is not None:
+                client.kc.stop_channels()
             if manager.has_kernel:
                 await manager.shutdown_kernel(now=True)
     notebook.metadata = nbformat.from_dict(_METADATA)
@@ -262,6 +264,8 @@ async def _unless_stopped(work: Coroutine[Any, Any, Any], stop: threading.Event)
     finally:
         task.cancel()
         await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # fetched, or the event loop would report it later
 
 
 def _where(client: Any) -> str:
