@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import tempfile
 import tomllib
 import zlib
@@ -24,6 +25,7 @@ from typing import Literal
 from grader.checkpoint import copy_files, files_under, parent_files, target_files
 from grader.course import Chapter, Course, packaged_root, plain_path
 from grader.errors import GraderError
+from grader.files import LIMIT, read_regular
 
 MARKER = ".grader.toml"
 
@@ -98,6 +100,9 @@ def is_practice(directory: Path) -> bool:
 def open_practice(course: Course, directory: Path) -> Practice:
     """The practice in `directory`. Raises GraderError if there is none that this course knows."""
     try:
+        status = (directory / MARKER).stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LIMIT:
+            raise _bad_marker(directory, "it is no file that `grader` wrote")
         text = (directory / MARKER).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         what = "is no practice directory" if directory.is_dir() else "is no directory"
@@ -348,7 +353,10 @@ def refuse_place(course: Course, directory: Path) -> None:
     if not taken or empty:
         return
     if is_practice(directory):
-        raise GraderError(f"`{directory}` exists already; nothing in it was changed")
+        raise GraderError(
+            f"`{directory}` exists already; nothing in it was changed",
+            hint=f"`grader test {shlex.quote(str(directory))}` grades it; or choose a new name",
+        )
     what = "is not empty" if directory.is_dir() else "is not a directory"
     raise GraderError(
         f"`{directory}` exists and {what}; nothing in it was changed",
@@ -436,9 +444,14 @@ def _marker(practice: Practice) -> str:
 
 def _unpack(packed: str) -> bytes:
     try:
-        return zlib.decompress(base64.b64decode(packed, validate=True))
+        compressed = base64.b64decode(packed, validate=True)
     except binascii.Error as error:
         raise ValueError(str(error)) from None
+    unpacking = zlib.decompressobj()
+    content = unpacking.decompress(compressed, LIMIT)  # a small text can unpack to terabytes
+    if not unpacking.eof:
+        raise ValueError("a file in `from` is not whole, or is far too large")
+    return content
 
 
 def _quoted(text: str) -> str:
@@ -450,10 +463,7 @@ def _content(source: Path | bytes) -> bytes:
 
 
 def _same(path: Path, content: bytes) -> bool:
-    try:
-        return path.is_file() and not path.is_symlink() and path.read_bytes() == content
-    except OSError:
-        return False
+    return not path.is_symlink() and read_regular(path) == content
 
 
 def _read(path: Path) -> bytes:

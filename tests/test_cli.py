@@ -444,7 +444,7 @@ def test_help_teaches(grader: Command) -> None:
         ("hint 1 1.1 --level 0", "invalid value for '--level'", "grader hint --help"),
         ("checkpoint 13", "error: there is no chapter `13`", "02-counting"),
         ("diff x", "error: there is no chapter `x`", "02-counting"),
-        ("export 1 first", "error: `first` exists already; nothing in it was changed", ""),
+        ("export 1 first", "`first` exists already; nothing in it was changed", "a new name"),
         ("export 1 new --parent", "is the first chapter: its parent is empty", ""),
         ("reset stranger x", "error: `stranger` is no practice directory", "grader practice"),
         ("reset first nope.py", "error: `nope.py` is no file of chapter 01", "mini_agent/greet.py"),
