@@ -3,6 +3,9 @@
 import ast
 from pathlib import Path
 
+from grader.files import read_regular
+from grader.output import safe_text
+
 _TELLING = (b"_getframe", b"inspect", b"ctypes", b"_exit", b"__eq__", b"gc")
 _MODULES = ("ctypes", "gc")
 _PEEKING = (
@@ -20,13 +23,10 @@ def remarks(directory: Path) -> list[str]:
     """What stands out in the learner's code, each with its file and line."""
     notes: list[str] = []
     for file in sorted(directory.glob("mini_agent/**/*.py")):
-        try:
-            source = file.read_bytes()
-        except OSError:
+        source = read_regular(file)
+        if source is None or not any(word in source for word in _TELLING):
             continue
-        if not any(word in source for word in _TELLING):
-            continue
-        notes += _remarks_on(source, file.relative_to(directory).as_posix())
+        notes += _remarks_on(source, safe_text(file.relative_to(directory).as_posix()))
     return notes
 
 

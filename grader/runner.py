@@ -24,6 +24,7 @@ from grader import sandbox
 from grader.canary import Canary
 from grader.course import Chapter, test_functions
 from grader.errors import GraderError
+from grader.files import open_up, read_regular
 from grader.output import Output, safe_text
 from grader.processes import Process, Warm
 from grader.remarks import remarks
@@ -189,6 +190,7 @@ class _Grading:
             shutil.rmtree(self.base, ignore_errors=True)
             if not self.base.exists():
                 return
+            open_up(self.base)
 
     def _known_to_the_course(self) -> list[int]:
         left = []
@@ -269,15 +271,11 @@ class _Grading:
 
     def _look_around(self) -> None:
         for file, source in self.sources.items():
-            try:
-                intact = file.read_bytes() == source.encode()
-            except OSError:
-                intact = False
-            if not intact:
+            if read_regular(file) != source.encode():
                 self.trusted = False
                 self.cause = f"the course's own {file.name} was changed while the tests ran"
             copy = self.directory / "tests" / file.name
-            if copy.is_file() and bytes_of(copy) != source.encode():
+            if copy.is_file() and read_regular(copy) != source.encode():
                 self.notes.append(
                     f"tests/{file.name} differs from the course's copy; the course's copy was run"
                 )
@@ -531,13 +529,6 @@ def _copy_course_files(sources: dict[Path, str], base: Path) -> dict[Path, Path]
     return {file: folders[file.parent] / file.name for file in sources}
 
 
-def bytes_of(file: Path) -> bytes | None:
-    try:
-        return file.read_bytes()
-    except OSError:
-        return None
-
-
 def _how_it_ended(status: int) -> str:
     if status < 0:
         import signal
@@ -553,7 +544,7 @@ def _how_it_ended(status: int) -> str:
 
 def _where_it_hung(trace: Path, directory: Path) -> str | None:
     """The learner's innermost line in what faulthandler wrote shortly before the limit."""
-    text = (bytes_of(trace) or b"").decode("utf-8", "backslashreplace")
+    text = (read_regular(trace) or b"").decode("utf-8", "backslashreplace")
     main = text.rpartition("most recent call first")[2]
     start = f'File "{directory}{os.sep}'
     for line in main.splitlines():
