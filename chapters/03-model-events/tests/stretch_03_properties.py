@@ -174,6 +174,21 @@ def test_call_only_objects_are_arguments(value: object) -> None:
         fail(f"{raw} became {found!r}")
 
 
+def test_call_a_number_without_end_is_an_error() -> None:
+    """1e999 is JSON, but as a float it is infinity, and nothing could write it again."""
+    for raw in ('{"size":1e999}', '{"sizes":[0.5,-1e999]}'):
+        try:
+            found = parse_arguments(ToolCall("call-1", "read", None, raw))
+        except ModelError:
+            continue
+        fail(f"parse_arguments() made {found!r} of {raw}, which is no JSON any more")
+    assert_same(
+        parse_arguments(ToolCall("call-1", "read", None, '{"size":1e3}')),
+        {"size": 1000.0},
+        because="an ordinary number is what it says",
+    )
+
+
 def test_call_a_thousand_brackets_are_an_error_and_no_crash() -> None:
     """JSON nested deeper than Python's stack is refused like any other bad text."""
     raw = '{"a":' * (sys.getrecursionlimit() * 50)

@@ -5,6 +5,7 @@ end, whatever that is, into exactly one terminal event.
 """
 
 import json
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -170,7 +171,7 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
     if not raw.strip():
         return {}
     try:
-        arguments = json.loads(raw, parse_constant=_no_constant)
+        arguments = json.loads(raw, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError):  # the second: a hostile text of a thousand brackets
         arguments = None
     if not isinstance(arguments, dict):
@@ -182,3 +183,11 @@ def parse_arguments(call: ToolCall) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")  # json.loads would take NaN and Infinity
+
+
+def _finite(number: str) -> float:
+    """`1e999` is JSON, but to Python it is infinity, which no JSON can say again."""
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number} is too large")
+    return value
