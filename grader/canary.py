@@ -27,10 +27,11 @@ class Canary:
 
 
 _CANARY = """
+import asyncio
 import pytest
 
 from dataclasses import dataclass
-from grader.testing import assert_same, fail, plain, run
+from grader.testing import assert_same, fail, plain, run, soon
 
 @dataclass
 class Pair:
@@ -55,11 +56,14 @@ def fields(): assert_same(Pair(1, 2), Pair(1, 3))
 async def later(): fail("no")
 async def value(): return 1
 def in_a_loop(): run(later())
+async def leaving(): return asyncio.create_task(asyncio.sleep(9))
+def left_behind(): run(leaving())
+def never_done(): run(soon(asyncio.Event().wait(), because="", turns=1))
 
 def must_fail():
     for probe in (
         different, not_true, not_raised, failing, sentence, claims, inside, shorter, fields,
-        in_a_loop,
+        in_a_loop, left_behind, never_done,
     ):
         try:
             probe()

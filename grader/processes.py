@@ -105,6 +105,12 @@ class Warm:
         worker.launch(job, output)
         return worker
 
+    def renew(self) -> None:
+        """Give up the parent, for one that no run has touched. The caller holds the lock."""
+        if self._supervisor is not None:
+            self._supervisor.close()
+            self._supervisor = None
+
     def refill(self) -> None:
         if not self._fork and self._spare is None:
             self._spare = _Spawned(self._command("--once"))

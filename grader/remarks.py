@@ -6,8 +6,9 @@ from pathlib import Path
 from grader.files import read_regular
 from grader.output import safe_text
 
-_TELLING = (b"_getframe", b"inspect", b"ctypes", b"_exit", b"__eq__", b"gc")
 _MODULES = ("ctypes", "gc")
+_INNER = ("_getframe", "_current_frames", "f_back", "f_locals", "tb_frame", "cell_contents")
+_TELLING = (b"inspect", b"ctypes", b"_exit", b"__eq__", b"gc", *(n.encode() for n in _INNER))
 _PEEKING = (
     "currentframe",
     "getframeinfo",
@@ -26,7 +27,8 @@ def remarks(directory: Path) -> list[str]:
         source = read_regular(file)
         if source is None or not any(word in source for word in _TELLING):
             continue
-        notes += _remarks_on(source, safe_text(file.relative_to(directory).as_posix()))
+        name = safe_text(file.relative_to(directory).as_posix()).replace("\n", "\\n")
+        notes += _remarks_on(source, name)
     return notes
 
 
@@ -52,8 +54,8 @@ def _remark(node: ast.AST) -> list[str]:
             return [f"reads its caller's code ({a.name})" for a in names if a.name in _PEEKING]
         case ast.Attribute(value=ast.Name(id="inspect"), attr=name) if name in _PEEKING:
             return [f"reads its caller's code ({name})"]
-        case ast.Attribute(value=ast.Name(id="sys"), attr="_getframe"):
-            return ["reads its caller's code (_getframe)"]
+        case ast.Attribute(attr=name) if name in _INNER:
+            return [f"reads its caller's code ({name})"]
         case ast.Attribute(value=ast.Name(id="os"), attr="_exit"):
             return ["calls os._exit"]
         case ast.FunctionDef(name="__eq__"):

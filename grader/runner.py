@@ -24,6 +24,7 @@ from grader import sandbox
 from grader.canary import Canary
 from grader.course import Chapter, test_functions
 from grader.errors import GraderError
+from grader.explain import safe
 from grader.files import open_up, read_regular
 from grader.output import Output, safe_text
 from grader.processes import Process, Warm
@@ -133,6 +134,10 @@ class _Stopped(Exception):
         self.final = final
 
 
+class _NotStarted(_Stopped):
+    """The worker died before it ran a line of the learner's: no fault of this submission."""
+
+
 class _Grading:
     def __init__(
         self,
@@ -170,6 +175,11 @@ class _Grading:
             try:
                 self._attempt(left)
                 stopped = _Stopped("the run ended before this test")
+            except _NotStarted as reason:
+                if self.attempts == 1:  # an earlier run may have crippled the warm parent
+                    self.warm.renew()
+                    continue
+                stopped = reason
             except _Stopped as reason:
                 stopped = reason
             still = [k for k in left if k not in self.results]
@@ -437,7 +447,8 @@ class _Listener:
             told = f": {last}" if last else ""
             raise _Stopped(f"the run ended without its last canaries{told}", trusted=False)
         origin = _text(record, "origin")
-        if origin and not Path(origin).is_relative_to(self.grading.directory):
+        # A path need not be valid text; both sides are written alike.
+        if origin and not Path(origin).is_relative_to(safe_text(safe(self.grading.directory))):
             raise _Stopped(f"mini_agent was imported from {origin}", trusted=False)
 
     def _out_of_time(self) -> None:
@@ -498,7 +509,7 @@ class _Listener:
             raise _Stopped(cause, final=False)
         if not self.protections:
             detail = self.output.rest().strip().splitlines()[-1:] or [""]
-            raise _Stopped(f"the worker did not start ({short}) {detail[0]}".strip())
+            raise _NotStarted(f"the worker did not start ({short}) {detail[0]}".strip())
         raise _Stopped(f"the code {short} between tests{at}", trusted=False)
 
 

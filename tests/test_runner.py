@@ -647,7 +647,8 @@ def test_telling_code_is_reported_and_changes_no_verdict(tmp_path: Path, warm: W
     thing = (
         RIGHT + "import gc, sys, inspect\nassert inspect.iscoroutine(1) is False\n"
         "class A:\n    def __eq__(self, other): return sys._getframe() is None\n"
-        "TEXT = 'inspect ctypes os._exit'\n"
+        "def caller(error): return error.__traceback__.tb_frame\n"
+        "TEXT = 'inspect ctypes os._exit f_back'\n"
     )
 
     run = run_tests(practice(tmp_path, thing), course(tmp_path), limits=LIMITS, warm=warm)
@@ -657,6 +658,7 @@ def test_telling_code_is_reported_and_changes_no_verdict(tmp_path: Path, warm: W
         "mini_agent/thing.py:3 imports gc",
         "mini_agent/thing.py:6 defines __eq__, which no test asks",
         "mini_agent/thing.py:6 reads its caller's code (_getframe)",
+        "mini_agent/thing.py:7 reads its caller's code (tb_frame)",
     )
 
 
@@ -693,6 +695,31 @@ def test_a_warm_parent_that_was_killed_is_replaced(tmp_path: Path, warm: Warm) -
     after = run_tests(practice(tmp_path / "b"), course(tmp_path), limits=LIMITS, warm=warm)
 
     assert not killed.green
+    assert after.green, after.cause
+
+
+@linux_only
+def test_a_path_that_is_no_text_is_a_path_like_any_other(tmp_path: Path, warm: Warm) -> None:
+    """File names are bytes. Records and reports write the odd ones out; the verdict is the same."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+
+    run = run_tests(practice(folder), course(tmp_path), limits=LIMITS, warm=warm)
+
+    assert run.green, run.cause
+
+
+@linux_only
+def test_a_warm_parent_that_was_crippled_is_replaced(tmp_path: Path, warm: Warm) -> None:
+    """Learner code can set its parent's limits, so that it opens no file. The next run is good."""
+    crippling = practice(
+        tmp_path / "a",
+        "import os, resource\n"
+        "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (3, 3))\n" + RIGHT,
+    )
+
+    run_tests(crippling, course(tmp_path), limits=LIMITS, warm=warm)
+    after = run_tests(practice(tmp_path / "b"), course(tmp_path), limits=LIMITS, warm=warm)
+
     assert after.green, after.cause
 
 

@@ -299,6 +299,13 @@ TRICKS = (
         trusted=False,
     ),
     Row(
+        "hides the tasks it leaves",
+        "import asyncio\nasyncio.all_tasks = lambda *a: set()\n" + RIGHT,
+        NONE,
+        "changed how tests are judged",
+        trusted=False,
+    ),
+    Row(
         "an event loop that runs nothing",
         "import asyncio\nasyncio.run = lambda coroutine: coroutine.close()\n" + WRONG,
         NONE,
