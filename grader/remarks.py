@@ -37,11 +37,10 @@ def _remarks_on(source: bytes, name: str) -> list[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return []
-    notes = []
-    for node in ast.walk(tree):
-        for remark in _remark(node):
-            notes.append(f"{name}:{getattr(node, 'lineno', 0)} {remark}")
-    return notes
+    found = [
+        (getattr(node, "lineno", 0), remark) for node in ast.walk(tree) for remark in _remark(node)
+    ]
+    return [f"{name}:{line} {remark}" for line, remark in sorted(found)]
 
 
 def _remark(node: ast.AST) -> list[str]:
