@@ -17,6 +17,7 @@ from grader.claims import graded, notebook, prose, recorded, survivor, unfinishe
 from grader.claims.claim import KINDS, Claim, Job, Kind, Stopped, Workspace
 from grader.course import Chapter, Course, manifest_problems
 from grader.errors import GraderError
+from grader.processes import Aborted
 from grader.results import Run, TestResult
 from grader.runner import Expected, Limits, Warm, run_tests
 
@@ -184,7 +185,12 @@ class _Runs:
                 on_result(result)
 
         warm = self._warm(hash_seed)
-        return run_tests(directory, expected, limits=limits or Limits(), warm=warm, on_result=tell)
+        try:
+            return run_tests(
+                directory, expected, limits=limits or Limits(), warm=warm, on_result=tell
+            )
+        except Aborted:
+            raise Stopped from None
 
     def _warm(self, hash_seed: int) -> Warm:
         mine: dict[int, Warm] | None = getattr(self._local, "warm", None)

@@ -67,6 +67,7 @@ class Warm:
         self._supervisor: _Supervisor | None = None
         self._spare: _Spawned | None = None
         self._running: _Spawned | None = None
+        self._aborted = False
 
     def start(self) -> "Warm":
         """Begin to import now, while the caller does something else."""
@@ -87,7 +88,12 @@ class Warm:
         return _Command([*arguments, "-c", _START, package, mode], list(self._preload), added)
 
     def launch(self, job: dict[str, Any], output: "Output") -> "Process":
-        """A worker for this job. Only run_tests calls it, holding the lock."""
+        """A worker for this job. Only run_tests calls it, holding the lock.
+
+        Raises Aborted after `abort`.
+        """
+        if self._aborted:
+            raise Aborted
         self._ready()
         if self._supervisor is not None:
             try:
@@ -95,6 +101,8 @@ class Warm:
                     return self._supervisor.launch(job, output)
             except OSError:
                 pass
+            if self._aborted:
+                raise Aborted
             # It was killed, or interrupted in the middle of a word.
             self._supervisor.close()
             self._supervisor = _Supervisor(self._command("--serve"))
@@ -116,7 +124,8 @@ class Warm:
             self._spare = _Spawned(self._command("--once"))
 
     def abort(self) -> None:
-        """End the run that goes on, from another thread: its worker dies in the middle of it."""
+        """End the run that goes on, from another thread: its worker dies, and no other starts."""
+        self._aborted = True
         supervisor, running = self._supervisor, self._running
         if supervisor is not None:
             supervisor.abort()
@@ -143,6 +152,10 @@ class Warm:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Aborted(Exception):
+    """No worker is started any more: another thread has called `Warm.abort`."""
 
 
 @dataclass
@@ -195,15 +208,20 @@ class _Supervisor:
         if WRITERS_ARE_KNOWN:  # before the first byte: one sent earlier carries no writer
             records.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         printed, their_output = socket.socketpair()
-        with their_records, their_output:
-            self._busy = True
-            socket.send_fds(
-                self._control,
-                [struct.pack("!cI", b"R", len(body))],
-                [their_records.fileno(), their_output.fileno()],
-            )
-            self._control.sendall(body)
-            pid = self._reply()
+        try:
+            with their_records, their_output:
+                self._busy = True
+                socket.send_fds(
+                    self._control,
+                    [struct.pack("!cI", b"R", len(body))],
+                    [their_records.fileno(), their_output.fileno()],
+                )
+                self._control.sendall(body)
+                pid = self._reply()
+        except BaseException:
+            records.close()
+            printed.close()
+            raise
         return _Forked(self, pid, records, printed, output)
 
     def ask(self, kind: bytes) -> int:

@@ -210,18 +210,15 @@ def test_a_sample_below_the_figure_is_completed(
     course: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The figure is about all mutants: where the sample falls below it, the others are tried."""
-    from grader.claims import survivor
+    monkeypatch.setattr("grader.claims.survivor.SAMPLE", 1)
 
-    apply(course, BROKEN["survivor"].edits[:1])
-    edit(course / TWO / "chapter.toml", "[first_red]", "[mutants]\nminimum = 0.5\n\n[first_red]")
-    apply(course, [(f"{TWO}/tests/test_02_counting.py", "2, because", "2 or 3, because")])
-    monkeypatch.setattr(survivor.sample, "__defaults__", (1,))
+    (good,) = (c for c in claims_of(course, "2", only=["survivor", "demo"]) if c.facts)
+    apply(course, BROKEN["survivor"].edits[:-1])
+    (bad,) = (c for c in claims_of(course, "2", only=["survivor", "demo"]) if c.facts)
 
-    (score,) = (c for c in claims_of(course, "2", only=["survivor", "demo"]) if c.facts)
-
-    assert score.holds, score.found
-    assert score.facts["all"] == 2
-    assert score.facts["of"] in (1, 2)
+    assert (good.holds, good.facts) == (True, {"caught": 1, "of": 1, "all": 2})
+    assert (bad.holds, bad.facts) == (False, {"caught": 0, "of": 2, "all": 2})
+    assert bad.found.startswith("0.0% of 2 are; these are not:\n")
 
 
 def test_a_readme_command_that_fails_in_the_middle_fails(course: Path) -> None:
@@ -340,7 +337,7 @@ def test_ctrl_c_ends_it_cleanly(course: Path, tmp_path: Path, wait: str) -> None
     if wait == "in the middle":
         wait_for(flag.exists)
     else:
-        wait_for(lambda: any(scratch.iterdir()))
+        wait_for(lambda: any(scratch.glob("grader-check-*/*")))
 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=9)  # a hanging test alone would have 10 seconds

@@ -46,6 +46,8 @@ COUNTING_README = """\
 > **Step 2.2 · Count words** (5 minutes)
 >
 > Expect `2/2`.
+
+There are two stretch tests.
 """
 
 FAREWELL_README = """\

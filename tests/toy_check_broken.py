@@ -258,10 +258,11 @@ BROKEN = {
         ("prose",),
         (
             (f"{TWO}/README.md", "**Step 2.1", "**Step 2.7"),
+            (f"{TWO}/README.md", "two stretch tests", "3 stretch tests"),
             (f"{TWO}/README.md", "## Words", "## Words\n\n[gone](gone.md)"),
         ),
         {
-            "02.prose.counts": ("there is no step 2.7", "no box treats step 2.1"),
+            "02.prose.counts": ("there is no step 2.7", "no box treats step 2.1", "`3 stretch tests`: there are 2"),
             "02.prose.links": ("`gone.md` is not there",),
         },
     ),

@@ -14,6 +14,7 @@ from pathlib import Path
 from grader.claims.claim import Claim, Job, Workspace
 from grader.claims.command import Ended, run_command, shell
 from grader.prose import Fence, Readme, read
+from grader.runner import expected_stretch
 
 _STEP_BOX = re.compile(r"^>\s*\*\*Step (?P<id>\d+\.\d+)\b")
 _COUNT = re.compile(r"(?<![\w./-])(?P<done>\d+)/(?P<of>\d+)(?![\w./-])")
@@ -23,6 +24,7 @@ _WORDS = [
     *("nineteen", "twenty"),
 ]
 _FOCUSED = re.compile(r"\b(?P<count>\d+|" + "|".join(_WORDS) + r") focused tests\b", re.IGNORECASE)
+_STRETCH = re.compile(r"\b(?P<count>\d+|" + "|".join(_WORDS) + r") stretch tests\b", re.IGNORECASE)
 _CALL = re.compile(r"^(?:\w+\.)*(?P<name>\w+)\(\)$")
 _FILE = re.compile(r"^(?:[\w.-]+/)+[\w.-]+\.(?:py|toml|txt|md|ipynb)$")
 _UPSTREAM = re.compile(r"\bPi\b|upstream", re.IGNORECASE)
@@ -68,6 +70,7 @@ def _counts(space: Workspace, readme: Readme) -> Iterator[tuple[int, str]]:
     manifest = space.chapter.manifest
     expected = {step.id: step.expected for step in manifest.steps}
     total = sum(expected.values())
+    stretch = len(expected_stretch(space.chapter))
     box: str | None = None
     for line, text in readme.lines:
         opened = _STEP_BOX.match(text)
@@ -81,13 +84,17 @@ def _counts(space: Workspace, readme: Readme) -> Iterator[tuple[int, str]]:
             right = {expected[box], total} if box in expected else {total, *expected.values()}
             if int(count["of"]) not in right:
                 yield line, f"`{count[0]}` is none of {', '.join(map(str, sorted(right)))}"
-        for count in _FOCUSED.finditer(text):
-            word = count["count"].lower()
-            if (int(word) if word.isdigit() else _WORDS.index(word)) != total:
-                yield line, f"`{count[0]}`: there are {total}"
+        for pattern, there_are in ((_FOCUSED, total), (_STRETCH, stretch)):
+            for count in pattern.finditer(text):
+                if _number(count["count"]) != there_are:
+                    yield line, f"`{count[0]}`: there are {there_are}"
     boxes = {m["id"] for _, text in readme.lines if (m := _STEP_BOX.match(text))}
     for step in sorted(expected.keys() - boxes):
         yield 1, f"no box treats step {step}"
+
+
+def _number(word: str) -> int:
+    return int(word) if word.isdigit() else _WORDS.index(word.lower())
 
 
 def _links(space: Workspace, readme: Readme) -> Iterator[tuple[int, str]]:

@@ -8,6 +8,7 @@ as a survivor. Texts are left alone, since no test should pin the wording of a m
 import dataclasses
 import difflib
 import functools
+import math
 import shutil
 import threading
 from collections.abc import Iterator
@@ -129,7 +130,8 @@ class _Trial:
             (idle + mute or [""])[0],
         )
         tried, counted = self._tried(), self._counted
-        if len(tried) - len(self._alive) < wanted.minimum * len(tried) and tried != counted:
+        figure = wanted.minimum
+        if tried != counted and not _by_chance(len(tried), len(self._alive), figure):
             # The figure is about all mutants: too few in the sample is a reason to try the others.
             for mutant in counted:
                 if mutant not in tried:
@@ -138,12 +140,15 @@ class _Trial:
         alive = [mutant for mutant in tried if mutant in self._alive]
         caught = len(tried) - len(alive)
         score = caught / len(tried) if tried else 1.0
+        enough = score >= figure or (
+            tried != counted and _by_chance(len(tried), len(alive), figure)
+        )
         claim = _claim(
             space,
             "score",
-            f"at least {wanted.minimum:.0%} of the mutants of the teaching files are caught",
+            f"at least {figure:.0%} of the mutants of the teaching files are caught",
             ""
-            if score >= wanted.minimum
+            if enough
             else f"{score:.1%} of {len(tried)} are; these are not:\n"
             + "\n".join(f"  line {mutant.line} of {mutant.key}" for mutant in alive),
             "sharpen a test, or exclude an equivalent mutant in [mutants.excluded] with its reason",
@@ -151,6 +156,16 @@ class _Trial:
         facts: dict[str, float] = {"caught": caught, "of": len(tried), "all": len(counted)}
         names = tuple(f"line {mutant.line} of {mutant.key}" for mutant in alive)
         yield dataclasses.replace(claim, facts=facts, listed=names)
+
+
+def _by_chance(tried: int, alive: int, figure: float) -> bool:
+    """Whether a sample may come out so where the share of all mutants is `figure`.
+
+    A sample of twenty measures no share; one that is two standard deviations below it tells of
+    a change.
+    """
+    deviation = math.sqrt(figure * (1 - figure) / tried) if tried else 0.0
+    return tried - alive >= (figure - 2 * deviation) * tried
 
 
 def _expected(space: Workspace) -> tuple[Expected, ...]:
@@ -300,8 +315,8 @@ def _change(before: list[str], after: list[str]) -> str:
     return f"{' '.join(old)} -> {' '.join(new)}"
 
 
-def sample(mutants: list[Mutant], size: int = SAMPLE) -> list[Mutant]:
-    """`size` of them, evenly spread from the first to the last; all where there are no more."""
-    if len(mutants) <= size:
+def sample(mutants: list[Mutant]) -> list[Mutant]:
+    """SAMPLE of them, evenly spread from the first to the last; all where there are no more."""
+    if len(mutants) <= SAMPLE:
         return mutants
-    return [mutants[i * len(mutants) // size] for i in range(size)]
+    return [mutants[i * len(mutants) // SAMPLE] for i in range(SAMPLE)]
