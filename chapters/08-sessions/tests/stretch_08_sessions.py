@@ -514,14 +514,25 @@ def test_a_long_list_shows_the_newest_and_how_many_more(tmp_path: Path) -> None:
     )
 
 
+def test_an_empty_list_says_so(tmp_path: Path) -> None:
+    """An answer that is no line at all looks like a command that was not heard."""
+    for directory in (tmp_path / "not-there-yet", None):
+        out: list[str] = []
+        repl_in(directory, out).run(["/sessions"])
+        assert_same("".join(out), "no conversation is saved here\n", because="nothing to list")
+
+
 def test_a_resume_that_fails_changes_nothing(tmp_path: Path) -> None:
     """The conversation stays the one that it is, and goes on in its own file."""
     out: list[str] = []
     repl = repl_in(tmp_path, out)
-    repl.run(["one", "/resume none", "/resume", "two"])
+    assert repl.session is not None
+    own = repl.session.header.id
+    repl.run(["one", "/resume none", f"/resume {own}", "/resume", "two"])
     repl.close()
     shown = "".join(out)
     assert_same(shown.count("[not resumed]"), 2, because="nobody has that id; this one is open")
+    assert_same("say which" in shown, True, because="/resume alone names no session, and asks")
     assert_same("open already" in shown, True, because="a session can't be resumed into itself")
     (path,) = tmp_path.iterdir()
     assert_same(

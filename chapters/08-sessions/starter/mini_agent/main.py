@@ -131,9 +131,14 @@ class Repl:
             self._notice(f"{info.id}  {info.problem or info.title[:SHOWN]}")
         if len(infos) > LISTED:
             self._notice(f"and {len(infos) - LISTED} older ones")
+        if not infos:
+            self._notice("no conversation is saved here")
         return True
 
     def _resume(self, wanted: str) -> bool:
+        if not wanted:
+            self._notice("say which: /resume and the end of its id; /sessions lists them")
+            return True
         try:
             self.resume(wanted)
         except SessionError as error:
