@@ -60,8 +60,9 @@ def check(
         work = _heaviest_first(work)
         if on_start is not None:
             on_start(len(work))
-        pending = {pool.submit(_proved, job, stop) for job in work}
+        pending: set[concurrent.futures.Future[list[Claim]]] = set()
         try:
+            pending.update(pool.submit(_proved, job, stop) for job in work)
             while pending:
                 # With a timeout, so that Ctrl+C gets through on Windows too.
                 done, pending = concurrent.futures.wait(
@@ -79,8 +80,7 @@ def check(
         finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
-            if pending:
-                runs.end()
+            runs.end()
     return sorted(claims, key=lambda claim: (claim.chapter, KINDS.index(claim.kind), claim.id))
 
 
