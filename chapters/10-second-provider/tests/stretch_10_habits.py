@@ -574,6 +574,28 @@ def test_http_error_bodies() -> None:
     assert "500: half of it" in (last.message.error_message or "")
 
 
+def test_http_answer_that_is_no_event_stream() -> None:
+    """A page or a plain JSON object with status 200 is an error that says what came."""
+    for content_type, body, part in (
+        ("application/json", b'{"error":{"message":"no such model"}}', "no such model"),
+        ("text/html; charset=utf-8", b"<h1>Please log in</h1>", "text/html"),
+        ("Application/JSON", b'{"content":[]}', "no event stream"),
+    ):
+        last = run(collect(model_of_type(content_type, body).stream(CONTEXT)))[-1]
+        assert isinstance(last, ErrorEvent)
+        assert part in (last.message.error_message or "")
+    events = run(collect(model_of_type("text/plain", RECORDED).stream(CONTEXT)))
+    assert_same(events[-1].type, "done", because="a stream with another type is read all the same")
+
+
+def model_of_type(content_type: str, body: bytes) -> AnthropicModel:
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, headers={"content-type": content_type}, content=body)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    return AnthropicModel(api_key="test-key", client=client)
+
+
 def test_message_is_signed_with_provider_and_model() -> None:
     """Who answered stands in the message, at a time that the clock gave."""
     stream = to_stream_events(

@@ -44,6 +44,10 @@ DEFAULT_MAX_TOKENS = 16_000
 DEFAULT_TIMEOUT = httpx.Timeout(connect=10, read=600, write=60, pool=60)
 _HTTPX_TIMEOUT = httpx.Timeout(5.0)
 
+# What a wrong base URL, or a network that wants a login, answers with status 200. Any other type
+# is read as an event stream: some servers send one without saying so.
+_NO_EVENT_STREAM = ("application/json", "text/html")
+
 _ERROR_BODY_LIMIT = 65_536  # bytes read of an error response
 
 
@@ -396,7 +400,7 @@ class AnthropicModel:
     async def _post(
         self, body: dict[str, Any], signal: AbortSignal | None
     ) -> AsyncIterator[httpx.Response]:
-        """Send the request; yield the response once its status is known to be good."""
+        """Send the request; yield the response once it is known to be an event stream."""
         _check_key(self._api_key)
         client = self._client or httpx.AsyncClient(timeout=DEFAULT_TIMEOUT)
         try:
@@ -414,7 +418,7 @@ class AnthropicModel:
             )
             response = await race(client.send(request, stream=True), signal)
             try:
-                if not response.is_success:
+                if not response.is_success or _content_type(response) in _NO_EVENT_STREAM:
                     raise ModelError(await _http_error(response, signal))
                 yield response
             finally:
@@ -453,7 +457,7 @@ async def _read_bytes(
 
 
 async def _http_error(response: httpx.Response, signal: AbortSignal | None) -> str:
-    """The status, and what the body says about it: it is one JSON object, and no event stream."""
+    """The status, and what the body says about it: it is one JSON object, or a page."""
     body = b""
     with contextlib.suppress(httpx.HTTPError):  # the status is worth more than the body's end
         async with aclosing(_read_bytes(response, signal)) as chunks:
@@ -467,7 +471,16 @@ async def _http_error(response: httpx.Response, signal: AbortSignal | None) -> s
     except ValueError:
         payload = None
     detail = _error_text(payload) if isinstance(payload, dict) else text
-    return f"Provider returned HTTP {response.status_code}: {detail or response.reason_phrase}"
+    status = f"HTTP {response.status_code}"
+    if response.is_success:
+        status += f", {_content_type(response)} and no event stream"
+    return f"Provider returned {status}: {detail or response.reason_phrase}"
+
+
+def _content_type(response: httpx.Response) -> str:
+    """The media type without its parameters; "" where there is none."""
+    value: str = response.headers.get("content-type", "")
+    return value.partition(";")[0].strip().lower()
 
 
 # The unknown boundary: whatever comes from outside is checked before it is used

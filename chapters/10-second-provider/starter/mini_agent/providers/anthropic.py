@@ -44,6 +44,10 @@ DEFAULT_MAX_TOKENS = 16_000
 DEFAULT_TIMEOUT = httpx.Timeout(connect=10, read=600, write=60, pool=60)
 _HTTPX_TIMEOUT = httpx.Timeout(5.0)
 
+# What a wrong base URL, or a network that wants a login, answers with status 200. Any other type
+# is read as an event stream: some servers send one without saying so.
+_NO_EVENT_STREAM = ("application/json", "text/html")
+
 _ERROR_BODY_LIMIT = 65_536  # bytes read of an error response
 
 
@@ -203,7 +207,7 @@ class AnthropicModel:
     async def _post(
         self, body: dict[str, Any], signal: AbortSignal | None
     ) -> AsyncIterator[httpx.Response]:
-        """Send the request; yield the response once its status is known to be good."""
+        """Send the request; yield the response once it is known to be an event stream."""
         raise NotImplementedError("step 10.4: _post")
         yield  # makes this a generator; yours yields the response
 
@@ -233,8 +237,14 @@ async def _read_bytes(
 
 
 async def _http_error(response: httpx.Response, signal: AbortSignal | None) -> str:
-    """The status, and what the body says about it: it is one JSON object, and no event stream."""
+    """The status, and what the body says about it: it is one JSON object, or a page."""
     raise NotImplementedError("step 10.4: _http_error")
+
+
+def _content_type(response: httpx.Response) -> str:
+    """The media type without its parameters; "" where there is none."""
+    value: str = response.headers.get("content-type", "")
+    return value.partition(";")[0].strip().lower()
 
 
 # The unknown boundary: whatever comes from outside is checked before it is used
