@@ -150,14 +150,14 @@ def test_arguments_of_any_shape_are_judged(arguments: dict[str, Any]) -> None:
     if refusal is None:
         assert isinstance(arguments["path"], str)
     else:
-        assert "\n$" in refusal
+        assert "$" in refusal
     assert_same(repr(arguments), before)
 
 
 def test_arguments_are_shown_in_their_own_language() -> None:
     """The model wrote 读取, and reads 读取: an escaped text is six times as long."""
     definition = ToolDefinition("read", "", {"properties": {"path": {"type": "integer"}}})
-    with pytest.raises(ToolError, match=r"Received.*读取"):
+    with pytest.raises(ToolError, match='"读取"'):  # the received arguments are JSON
         check_arguments(definition, {"path": "读取"})
 
 
