@@ -225,7 +225,7 @@ def test_cancel_gives_every_call_a_result() -> None:
     )
 
 
-# 9.2 Hooks
+# 9.2 A guard before each tool
 
 
 def test_hooks_run_in_the_order_of_loading() -> None:
@@ -260,8 +260,45 @@ def test_hooks_run_in_the_order_of_loading() -> None:
     )
 
 
+def test_hooks_before_a_tool_block_it_with_a_reason() -> None:
+    """The first Block counts, and no later hook is asked (step 9.2)."""
+    guard = Extension("guard")
+    asked: list[str] = []
+    guard.before_tool(lambda call: asked.append("first"))
+    guard.before_tool(lambda call: Block(f"{call.name} is not allowed here"))
+    guard.before_tool(lambda call: asked.append("third"))
+
+    reason = run(extensions(guard).before_tool(CALL, None))
+
+    assert_same(reason, "read is not allowed here", because="the reason of the Block is the answer")
+    assert_same(asked, ["first"], because="after a Block nobody needs to be asked any more")
+
+
+def test_hooks_that_fail_before_a_tool_block_it() -> None:
+    """A guard that fails has not agreed: it blocks the call, and is reported (step 9.2)."""
+    wrong: tuple[tuple[Callable[[ToolCall], Any], str], ...] = (
+        (lambda call: (call.arguments or {})["no such argument"], "KeyError"),
+        (lambda call: True, "TypeError"),
+    )
+    for failing, error in wrong:
+        failures: list[HookFailure] = []
+        guard = Extension("guard")
+        guard.before_tool(failing)
+        reason = contained(extensions(guard, failures=failures).before_tool(CALL, None))
+        if not reason:
+            fail("a hook that fails in before_tool blocks the call: it has not agreed")
+        assert_same(
+            [(each.extension, each.place, type(each.error).__name__) for each in failures],
+            [("guard", "before_tool", error)],
+            because="a failing guard is reported like any other hook",
+        )
+
+
+# 9.3 Hooks that change, and hooks that look on
+
+
 def test_hooks_that_fail_are_reported_and_the_next_runs() -> None:
-    """A failing hook is as if it were not there, but somebody is told (step 9.2)."""
+    """A failing hook is as if it were not there, but somebody is told (step 9.3)."""
     failures: list[HookFailure] = []
     bad, good = Extension("bad"), Extension("good")
     turns: list[str] = []
@@ -306,42 +343,8 @@ def test_hooks_that_fail_are_reported_and_the_next_runs() -> None:
     )
 
 
-def test_hooks_before_a_tool_block_it_with_a_reason() -> None:
-    """The first Block counts, and no later hook is asked (step 9.2)."""
-    guard = Extension("guard")
-    asked: list[str] = []
-    guard.before_tool(lambda call: asked.append("first"))
-    guard.before_tool(lambda call: Block(f"{call.name} is not allowed here"))
-    guard.before_tool(lambda call: asked.append("third"))
-
-    reason = run(extensions(guard).before_tool(CALL, None))
-
-    assert_same(reason, "read is not allowed here", because="the reason of the Block is the answer")
-    assert_same(asked, ["first"], because="after a Block nobody needs to be asked any more")
-
-
-def test_hooks_that_fail_before_a_tool_block_it() -> None:
-    """A guard that fails has not agreed: it blocks the call, and is reported (step 9.2)."""
-    wrong: tuple[tuple[Callable[[ToolCall], Any], str], ...] = (
-        (lambda call: (call.arguments or {})["no such argument"], "KeyError"),
-        (lambda call: True, "TypeError"),
-    )
-    for failing, error in wrong:
-        failures: list[HookFailure] = []
-        guard = Extension("guard")
-        guard.before_tool(failing)
-        reason = contained(extensions(guard, failures=failures).before_tool(CALL, None))
-        if not reason:
-            fail("a hook that fails in before_tool blocks the call: it has not agreed")
-        assert_same(
-            [(each.extension, each.place, type(each.error).__name__) for each in failures],
-            [("guard", "before_tool", error)],
-            because="a failing guard is reported like any other hook",
-        )
-
-
 def test_hooks_after_a_tool_patch_field_by_field() -> None:
-    """A patch replaces whole fields; what it leaves out stays, patches of others too (step 9.2)."""
+    """A patch replaces whole fields; what it leaves out stays, patches of others too (step 9.3)."""
     failed = ToolResultMessage("call-1", "read", (text("a"), text("b")), is_error=True, timestamp=7)
     seen: list[tuple[str, bool]] = []
     patcher = Extension("patcher")
@@ -372,7 +375,7 @@ def test_hooks_after_a_tool_patch_field_by_field() -> None:
 
 
 def test_hooks_before_the_model_work_on_a_copy() -> None:
-    """What a hook does to its context changes nothing; what it returns does (step 9.2)."""
+    """What a hook does to its context changes nothing; what it returns does (step 9.3)."""
     call = ToolCall("call-1", "read", {"path": "README.md"}, '{"path":"README.md"}')
     definition = ToolDefinition("read", "Reads.", {"type": "object"})
     context = AgentContext((AssistantMessage((call,), "toolUse"), READ), None, (definition,))
@@ -403,11 +406,11 @@ def test_hooks_before_the_model_work_on_a_copy() -> None:
     )
 
 
-# 9.3 Hooks in the loop
+# 9.4 Hooks in the loop
 
 
 def test_loop_does_not_run_a_blocked_call() -> None:
-    """A blocked call gets an error result with the reason; the others run (step 9.3)."""
+    """A blocked call gets an error result with the reason; the others run (step 9.4)."""
     ran: list[str] = []
 
     async def note(arguments: dict[str, Any]) -> str:
@@ -451,7 +454,7 @@ def test_loop_does_not_run_a_blocked_call() -> None:
 
 
 def test_loop_takes_the_patched_result() -> None:
-    """What after_tool makes of a result is what the transcript and the model have (step 9.3)."""
+    """What after_tool makes of a result is what the transcript and the model have (step 9.4)."""
     redactor = Extension("redactor")
     redactor.after_tool(lambda call, result: ResultPatch(content=(text("[removed]"),)))
 
@@ -465,7 +468,7 @@ def test_loop_takes_the_patched_result() -> None:
 
 
 def test_loop_gives_the_model_what_the_hook_returned() -> None:
-    """before_model changes each request, and never the conversation (step 9.3)."""
+    """before_model changes each request, and never the conversation (step 9.4)."""
     reminder = Extension("reminder")
     count = 0
 
@@ -492,7 +495,7 @@ def test_loop_gives_the_model_what_the_hook_returned() -> None:
 
 
 def test_loop_ends_every_turn_with_its_hook() -> None:
-    """turn_end has the reply and its results, in a turn that failed too (step 9.3)."""
+    """turn_end has the reply and its results, in a turn that failed too (step 9.4)."""
     seen: list[tuple[str, int]] = []
     watcher = Extension("watcher")
     watcher.turn_end(lambda reply, results: seen.append((reply.stop_reason, len(results))))

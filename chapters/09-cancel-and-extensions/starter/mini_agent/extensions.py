@@ -120,7 +120,7 @@ class Extensions:
 
     async def before_model(self, context: AgentContext, signal: AbortSignal | None) -> AgentContext:
         """The context that the model is to be given."""
-        raise NotImplementedError("step 9.2")
+        raise NotImplementedError("step 9.3")
 
     async def before_tool(self, call: ToolCall, signal: AbortSignal | None) -> str | None:
         """Why the call may not run, or None if it may."""
@@ -130,13 +130,13 @@ class Extensions:
         self, call: ToolCall, result: ToolResultMessage, signal: AbortSignal | None
     ) -> ToolResultMessage:
         """The result with the patches of all hooks."""
-        raise NotImplementedError("step 9.2")
+        raise NotImplementedError("step 9.3")
 
     async def turn_end(
         self, reply: AssistantMessage, results: tuple[ToolResultMessage, ...]
     ) -> None:
         """Tell all hooks that a turn is over. No signal stops this: an aborted turn ends, too."""
-        raise NotImplementedError("step 9.2")
+        raise NotImplementedError("step 9.3")
 
 
 # Given: calling a hook, and loading an extension from a file.
