@@ -229,7 +229,7 @@ def test_sse_line_ends() -> None:
 def test_sse_fields() -> None:
     """Comments and unknown fields are passed over, and one space behind the colon is dropped."""
     body = (
-        b"\xef\xbb\xbf: a comment\ndata:1\n\n"  # a byte order mark stands in front
+        b"\xef\xbb\xbfdata:1\n: a comment\n\n"  # a byte order mark stands in front
         b"id: 7\nretry: 100\nnothing\n\n"  # no data: no message
         b"event: ping\n\n"  # the same
         b"data:  two spaces\n\n"
@@ -670,6 +670,32 @@ def test_http_a_reader_that_stops_early_closes_the_response() -> None:
 
     assert_same(event, TextDeltaEvent(0, "正在", (text("正在"),)), because="the first text")
     assert_same(body.closed, True, because="closing the stream closes the response")
+
+    log: list[str] = []
+
+    class Holding:
+        """A transport that keeps what it returned, so that no garbage collector closes it."""
+
+        async def _chunks(self) -> AsyncIterator[ProviderChunk]:
+            try:
+                yield TextChunk("正在")
+                yield TextChunk("读取")
+            finally:
+                log.append("closed")
+
+        def stream(
+            self, request: ProviderRequest, signal: AbortSignal | None = None
+        ) -> AsyncIterator[ProviderChunk]:
+            self.chunks = self._chunks()
+            return self.chunks
+
+    async def leave() -> list[str]:
+        async with model_of(Holding()).stream(CONTEXT) as stream:
+            async for _ in stream:
+                break
+        return log
+
+    assert_same(run(leave()), ["closed"], because="the model closes its chunks, whoever has them")
 
 
 def test_model_that_is_aborted_before_it_begins_asks_nobody() -> None:
