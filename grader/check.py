@@ -55,8 +55,9 @@ def check(
                 Workspace(course, chapter, _folder(scratch, chapter), runs.run, stop), kinds
             )
         ]
-        if "notebook" in kinds and set(chapters) == set(course.chapters):
-            work += notebook.course_jobs(course, stop)
+        if set(chapters) == set(course.chapters):
+            whole = [*written.course_jobs(course), *notebook.course_jobs(course, stop)]
+            work += [job for job in whole if job.kind in kinds]
         work = _heaviest_first(work)
         if on_start is not None:
             on_start(len(work))

@@ -15,7 +15,7 @@ DONE_1, DONE_2, DONE_3 = (f"solutions/{chapter[9:]}" for chapter in (ONE, TWO, T
 class Broken:
     """Edits of the good course, the claims that then fail, and what each of them says."""
 
-    chapter: str
+    chapter: str  # "": all of them
     only: tuple[Kind, ...]
     edits: tuple[tuple[str, str, str], ...]  # file, find, replace; nothing to find: write the file
     fails: Mapping[str, tuple[str, ...]]  # id: parts of `where` and `found`
@@ -49,6 +49,12 @@ BROKEN = {
         ("prose",),
         ((f"{ONE}/README.md", "Then comes", "\udcff"),),
         {"01.manifest.files": (f"{ONE}/README.md cannot be read: it is not UTF-8",)},
+    ),
+    "manifest: a folder without a manifest": Broken(
+        "",
+        ("manifest",),
+        (("chapters/04-later/README.md", "", "# Later\n"),),
+        {"00.manifest.folders": ("chapters/04-later", "has no chapters/…/chapter.toml")},
     ),
     "overlay: files": Broken(
         "2",

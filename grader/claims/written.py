@@ -6,7 +6,7 @@ from pathlib import Path
 
 from grader.checkpoint import files_under
 from grader.claims.claim import Claim, Job, Workspace
-from grader.course import manifest_problems
+from grader.course import Course, manifest_problems
 
 _PARTS = {
     "form": "chapter.toml is well formed",
@@ -22,6 +22,31 @@ def jobs(space: Workspace) -> Iterator[Job]:
     yield Job(space.number, "manifest", lambda: manifest_claims(space))
     yield Job(space.number, "overlay", lambda: overlay_claims(space))
     yield Job(space.number, "signature", lambda: signature_claims(space))
+
+
+def course_jobs(course: Course) -> Iterator[Job]:
+    """One job for what belongs to no chapter."""
+    yield Job("00", "manifest", lambda: [folders_claim(course)])
+
+
+def folders_claim(course: Course) -> Claim:
+    """A folder without a manifest is no chapter, and would be passed over in silence."""
+    known = {chapter.slug for chapter in course.chapters}
+    stray = [
+        f"{parent}/{folder.name}"
+        for parent in ("chapters", "solutions")
+        for folder in sorted((course.root / parent).iterdir())
+        if folder.is_dir() and folder.name not in known and files_under(folder)
+    ]
+    return Claim(
+        id="00.manifest.folders",
+        kind="manifest",
+        claim="every folder of chapters and solutions belongs to a chapter",
+        holds=not stray,
+        where=stray[0] if stray else "chapters",
+        found=", ".join(f"`{name}` has no chapters/…/chapter.toml" for name in stray),
+        todo="write its chapter.toml, or remove the folder",
+    )
 
 
 def manifest_claims(space: Workspace) -> Iterator[Claim]:
