@@ -488,6 +488,11 @@ def test_loop_gives_the_model_what_the_hook_returned() -> None:
         because="the hook runs before each request, and the model gets what it returned",
     )
     assert_same(
+        [[message.role for message in context.messages] for context in model.contexts],
+        [["user", "user"], ["user", "assistant", "toolResult", "user"]],
+        because="each request is made of the conversation, and not of the request before it",
+    )
+    assert_same(
         [message.role for message in end.messages],
         ["user", "assistant", "toolResult", "assistant"],
         because="what a hook adds to a request is not part of the conversation",
