@@ -33,7 +33,7 @@ class SessionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SessionHeader:
-    """The first line of a session. `created` is an ISO 8601 time in UTC."""
+    """The first line of a session. `created` is the time in UTC: `2026-11-30T12:00:00.250Z`."""
 
     type: ClassVar[Literal["session"]] = "session"
 
