@@ -1,20 +1,30 @@
 """Pictures for the notebooks: what went into a stage and what came out of it, side by side.
 
-Every picture is a table in HTML, which takes the colours of the page that it stands on, and the
-same in plain text. Nothing is said by colour alone. All text is escaped; a control character is
-spelt out.
-
 Only inputs and outputs are looked at, never the inside of the code under study. Outputs are read
 by their public fields (`type`, `content_index`, `partial`), so this module knows no `mini_agent`.
 """
 
 import asyncio
-import html
-import itertools
-import unicodedata
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from drawing import (
+    MARK,
+    Lane,
+    Segment,
+    View,
+    brief,
+    cell_lines,
+    ending,
+    escaped,
+    lanes_as_html,
+    lanes_as_text,
+    merged,
+    picture,
+    table_as_html,
+    table_as_text,
+    visible,
+)
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -22,49 +32,6 @@ Out = TypeVar("Out")
 _ROWS = 40  # of a table; what is between the first and the last ones is counted, not shown
 _SEGMENTS = 90  # of a lane; where there are more, neighbours are drawn as one
 _COLUMNS = 12  # of snapshots side by side
-_WIDTH = 84  # characters of the text twin of a lane
-_CELL = 60  # characters of one value
-_MARK = "▲"
-
-_LINE = "1px solid rgba(128,128,128,0.55)"
-_FONT = "font-family:monospace; font-size:12px; line-height:1.35"
-_TABLE = f"border-collapse:collapse; margin:0; {_FONT}"
-_TD = (
-    f"border:{_LINE}; padding:2px 6px; text-align:left; vertical-align:top;"
-    " white-space:pre-wrap; background:transparent"
-)
-_SHADE = "rgba(128,128,128,0.22)"
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A picture: HTML where a notebook can show it, and the text twin everywhere else."""
-
-    text: str
-    html: str
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A stretch of a lane, from `start` to before `end`."""
-
-    start: float
-    end: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """Stretches that stand side by side under one name. Gaps are allowed, overlaps are not."""
-
-    name: str
-    segments: tuple[Segment, ...]
 
 
 # What came when
@@ -111,7 +78,7 @@ def line_lane(data: bytes) -> Lane:
     return Lane(
         "lines",
         tuple(
-            Segment(start, end, _brief(data[start:end].decode("utf-8", "replace")))
+            Segment(start, end, brief(data[start:end].decode("utf-8", "replace")))
             for start, end in _lines(data)
         ),
     )
@@ -121,7 +88,7 @@ def message_lane(data: bytes, messages: Sequence[Any], name: str = "SSE payloads
     """The messages that came out, each over the bytes that it was made of."""
     ranges = _message_ranges(data)
     segments = [
-        Segment(start, end, _brief(str(message.data)))
+        Segment(start, end, brief(str(message.data)))
         for (start, end), message in zip(ranges, messages, strict=False)
     ]
     segments += [Segment(start, end, "(none)") for start, end in ranges[len(messages) :]]
@@ -176,9 +143,11 @@ def lanes(
     """
     end = max((segment.end for lane in rows for segment in lane.segments), default=0)
     if not end:
-        return _view(f"{_visible(caption)}\n(nothing to show)", caption, "<p>(nothing to show)</p>")
+        return picture(
+            f"{visible(caption)}\n(nothing to show)", caption, "<p>(nothing to show)</p>"
+        )
     notes = [
-        f"{_MARK} byte {at}: the read ends inside {_visible(character)}, {before} of its "
+        f"{MARK} byte {at}: the read ends inside {visible(character)}, {before} of its "
         f"{before + after} bytes before the cut"
         for at, character, before, after in cuts_inside_characters(reads)
     ]
@@ -187,21 +156,21 @@ def lanes(
         size = -(-len(lane.segments) // _SEGMENTS) or 1
         if size > 1:
             notes.append(f"{lane.name}: {len(lane.segments)} in all, {size} of them drawn as one")
-            lane = Lane(lane.name, tuple(_merged(lane.segments, size)))
+            lane = Lane(lane.name, tuple(merged(lane.segments, size)))
         drawn.append(lane)
     marks = Lane(
         "cut inside",
-        tuple(Segment(at, at + after, _MARK) for at, _, _, after in cuts_inside_characters(reads)),
+        tuple(Segment(at, at + after, MARK) for at, _, _, after in cuts_inside_characters(reads)),
     )
     if marks.segments:
         drawn.insert(1, marks)
     if len(notes) > 12:
         notes = [*notes[:11], f"and {len(notes) - 11} more"]
-    notes = list(map(_visible, notes))
-    text = "\n".join([_visible(caption), *_lanes_as_text(drawn, end, unit), *notes])
-    body = _lanes_as_html(drawn, end, unit, whole)
-    body += "".join(f"<div>{_escaped(note)}</div>" for note in notes)
-    return _view(text, caption, body, twin=True)
+    notes = list(map(visible, notes))
+    text = "\n".join([visible(caption), *lanes_as_text(drawn, end, unit), *notes])
+    body = lanes_as_html(drawn, end, unit, whole)
+    body += "".join(f"<div>{escaped(note)}</div>" for note in notes)
+    return picture(text, caption, body, twin=True)
 
 
 def timeline(caption: str, events: Sequence[Any]) -> View:
@@ -259,12 +228,12 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]])
 
     Of a long table, the first and the last rows are shown, and the others counted.
     """
-    cells = [[_cell(cell) for cell in row] for row in rows]
+    cells = [[cell_lines(cell) for cell in row] for row in rows]
     hidden = len(cells) - _ROWS
     if hidden > 0:
         more = [["…"], [f"{hidden} more"], *[[""]] * (len(header) - 2)][: len(header)]
         cells = [*cells[: _ROWS - 5], more, *cells[-5:]]
-    return _view(_table_as_text(caption, header, cells), caption, _table_as_html(header, cells))
+    return picture(table_as_text(caption, header, cells), caption, table_as_html(header, cells))
 
 
 def held_bytes(caption: str, reads: Sequence[bytes], groups: Sequence[Sequence[str]]) -> View:
@@ -296,7 +265,7 @@ def held_text(caption: str, pieces: Sequence[str], groups: Sequence[Sequence[Any
         label = str(number) if number <= len(pieces) else "end"
         # The line end behind a last message is nobody's.
         held = "" if number > len(pieces) and not held.strip("\r\n") else held
-        rows.append((label, len(group), len(held), _tail(held) or "nothing"))
+        rows.append((label, len(group), len(held), ending(held) or "nothing"))
     return table(caption, ("after", "messages out", "held", "held back, its end"), rows)
 
 
@@ -416,7 +385,7 @@ def _text_of(message: Any) -> str:
 def _label(output: Any) -> str:
     """A few characters that tell one output from another."""
     if isinstance(output, str):
-        return _brief(output)
+        return brief(output)
     kind = getattr(output, "type", None)
     if kind is not None:
         return str(kind)
@@ -425,7 +394,7 @@ def _label(output: Any) -> str:
         value = getattr(output, name, None)
         if value is not None:
             parts.append(str(value))
-    return _brief(" ".join(parts))
+    return brief(" ".join(parts))
 
 
 # Bytes: lines and messages by the rules of SSE, told apart from the code under study
@@ -468,217 +437,3 @@ def _message_ranges(data: bytes) -> list[tuple[int, int]]:
 def _dropped_mark(data: bytes, out: bytes) -> int:
     mark = b"\xef\xbb\xbf"
     return len(mark) if out and data.startswith(mark) and not out.startswith(mark) else 0
-
-
-# Text
-
-
-def _visible(text: str) -> str:
-    """Controls, format characters and lone surrogates spelt out as in a Python string."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        character.encode("unicode_escape", "surrogatepass").decode("ascii")
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
-        and character not in "\u200c\u200d"
-        else character
-        for character in text
-    )
-
-
-def _cell(value: object) -> list[str]:
-    """The lines of a table's cell."""
-    lines = value if isinstance(value, list | tuple) else [value]
-    return [_visible(str(line)) for line in lines] or [""]
-
-
-def _wrapped(lines: Sequence[str], columns: int) -> list[str]:
-    """`lines`, the long ones broken, so that nothing is left out of the text twin."""
-    found = []
-    for line in lines:
-        part, width = "", 0
-        for character in line:
-            more = _wide(character)
-            if width + more > columns:
-                found.append(part)
-                part, width = "", 0
-            part, width = part + character, width + more
-        found.append(part)
-    return found
-
-
-def _escaped(text: str) -> str:
-    return html.escape(_visible(text))
-
-
-def _brief(text: str) -> str:
-    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= _CELL else f"…{text[-_CELL + 1 :]}"
-
-
-def _wide(text: str) -> int:
-    """The columns that `text` takes in a fixed-width font."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0
-        if unicodedata.combining(character) or character in "\u200c\u200d\ufe0f"
-        else 2
-        if unicodedata.east_asian_width(character) in ("W", "F")
-        else 1
-        for character in text
-    )
-
-
-def _fitted(text: str, columns: int) -> str:
-    """`text` in exactly so many columns, cut with an ellipsis or filled up."""
-    if _wide(text) > columns:
-        text = f"{_wrapped([text], columns - 1)[0]}…" if columns > 1 else "…"[:columns]
-    return text + " " * (columns - _wide(text))
-
-
-# Rendering
-
-
-def _view(text: str, caption: str, body: str, *, twin: bool = False) -> View:
-    lines = "\n".join(line.rstrip() for line in text.split("\n"))
-    same = (
-        f"<details><summary>the same as text</summary>"
-        f'<pre style="{_FONT}">{html.escape(lines)}</pre></details>'
-        if twin
-        else ""
-    )
-    head = f'<div style="margin:4px 0"><strong>{_escaped(caption)}</strong></div>'
-    return View(lines, f"<div>{head}{body}{same}</div>")
-
-
-def _table_as_text(
-    caption: str, header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]]
-) -> str:
-    if not rows:
-        return f"{_visible(caption)}\n(nothing to show)"
-    cells = [
-        [_wrapped(cell, _CELL) for cell in row] for row in ([_cell(name) for name in header], *rows)
-    ]
-    widths = [max(_wide(line) for row in cells for line in row[at]) for at in range(len(header))]
-    lines = [
-        "  ".join(
-            _fitted(cell[at] if at < len(cell) else "", width)
-            for cell, width in zip(row, widths, strict=True)
-        )
-        for row in cells
-        for at in range(max(map(len, row)))
-    ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([_visible(caption), *lines])
-
-
-def _table_as_html(header: Sequence[str], rows: Sequence[Sequence[Sequence[str]]]) -> str:
-    if not rows:
-        return "<p>(nothing to show)</p>"
-    head = "".join(f'<th style="{_TD}">{_escaped(name)}</th>' for name in header)
-    body = "".join(
-        "<tr>"
-        + "".join(f'<td style="{_TD}">{html.escape(chr(10).join(cell))}</td>' for cell in row)
-        + "</tr>"
-        for row in rows
-    )
-    return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-
-
-def _merged(segments: Sequence[Segment], size: int) -> Iterable[Segment]:
-    for at in range(0, len(segments), size):
-        group = segments[at : at + size]
-        yield Segment(group[0].start, group[-1].end, f"{group[0].label} …")
-
-
-def _ticks(end: float) -> list[int]:
-    """Round numbers along the axis, about eight of them."""
-    step = next(
-        step
-        for power in range(12)
-        for step in (10**power, 2 * 10**power, 5 * 10**power)
-        if end / step <= 8
-    )
-    return [tick for tick in range(0, int(end), step) if not tick or end - tick > step / 4]
-
-
-def _lanes_as_text(rows: Sequence[Lane], end: float, unit: str) -> list[str]:
-    names = [_visible(lane.name) for lane in rows]
-    margin = max(map(_wide, (unit, *names))) + 1
-    scale = _WIDTH / end
-    ruler = ""
-    if unit == "byte":
-        for tick in _ticks(end):
-            column = round(tick * scale)
-            if column >= len(ruler):
-                ruler = f"{ruler:<{column}}{tick} "
-    lines = [f"{_fitted(unit, margin)}{ruler}"] if ruler else []
-    for name, lane in zip(names, rows, strict=True):
-        drawn, column = "", 0
-        for segment in lane.segments:
-            start, stop = round(segment.start * scale), round(segment.end * scale)
-            if segment.label == _MARK:
-                drawn += " " * max(0, start - column) + _MARK
-                column = max(start, column) + 1
-                continue
-            drawn += " " * max(0, start - column)
-            start = max(start, column)
-            if stop > start:
-                drawn += "|" + _fitted(_visible(segment.label), stop - start - 1)
-                column = stop
-        end_mark = "" if drawn.endswith(_MARK) else "|"
-        lines.append(f"{_fitted(name, margin)}{drawn}{end_mark}")
-    return lines
-
-
-def _lanes_as_html(rows: Sequence[Lane], end: float, unit: str, whole: bool) -> str:
-    ticks = _ticks(end) if unit == "byte" else []
-    axis = [
-        Segment(tick, following, str(tick))
-        for tick, following in zip(ticks, [*ticks[1:], end], strict=False)
-    ]
-    drawn = [Lane(unit, tuple(axis)), *rows] if axis else list(rows)
-    borders = sorted(
-        {0.0, float(end)}
-        | {float(x) for lane in drawn for s in lane.segments for x in (s.start, s.end)}
-    )
-    column_of = {border: at for at, border in enumerate(borders)}
-    columns = "".join(
-        f'<col width="{(right - left) / end * 88:.3f}%">'
-        for left, right in itertools.pairwise(borders)
-    )
-    body = []
-    for lane in drawn:
-        cells, at = "", 0
-        for number, segment in enumerate(lane.segments):
-            start, stop = column_of[float(segment.start)], column_of[float(segment.end)]
-            if start > at:
-                cells += f'<td colspan="{start - at}" style="border:0; padding:0"></td>'
-            cells += _segment(segment, stop - start, number, lane is drawn[0] and bool(axis), whole)
-            at = stop
-        if at < len(borders) - 1:
-            cells += f'<td colspan="{len(borders) - 1 - at}" style="border:0; padding:0"></td>'
-        name = f'<th style="{_TD}; border:0; white-space:nowrap">{_escaped(lane.name)}</th>'
-        body.append(f"<tr>{name}{cells}</tr>")
-    layout = f"{_TABLE}; table-layout:fixed; width:100%"
-    columns = f'<colgroup><col width="12%">{columns}</colgroup>'
-    return f'<table style="{layout}">{columns}{"".join(body)}</table>'
-
-
-def _segment(segment: Segment, span: int, number: int, is_axis: bool, whole: bool) -> str:
-    """One stretch. Neighbours differ in shade, or all are shaded, and a line is between them."""
-    if segment.label == _MARK:  # it may be wider than the bytes that it stands for
-        style = "border:0; border-left:2px solid; padding:0; overflow:visible; white-space:nowrap"
-        return f'<td colspan="{span}" style="{style}">{_MARK}</td>'
-    shade = _SHADE if (number % 2 or whole) and not is_axis else "transparent"
-    border = f"border:0; border-left:{_LINE}" if is_axis else f"border:{_LINE}"
-    wrap = "white-space:pre-wrap; word-break:break-word" if whole else "white-space:nowrap"
-    style = (
-        f"{border}; padding:1px 2px; overflow:hidden; text-align:left; {wrap}; background:{shade}"
-    )
-    label = _escaped(segment.label)
-    return f'<td colspan="{span}" title="{label}" style="{style}">{label}</td>'

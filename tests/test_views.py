@@ -2,7 +2,7 @@
 
 import asyncio
 import html.parser
-import importlib.util
+import importlib
 import sys
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
@@ -16,13 +16,11 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 
 
 def _load_views() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("views", NOTEBOOKS / "views.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["views"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    sys.path.append(str(NOTEBOOKS))  # as in a notebook, whose folder is on the path
+    try:
+        return importlib.import_module("views")
+    finally:
+        sys.path.remove(str(NOTEBOOKS))
 
 
 views: Any = _load_views()
