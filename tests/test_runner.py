@@ -1,7 +1,9 @@
 """What a graded run promises: order, limits, isolation, and what it tells of a failure."""
 
+import contextlib
 import hashlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -686,16 +688,45 @@ def test_warm_parents_work_in_parallel(tmp_path: Path) -> None:
     assert results == [[["passed"] * 3] * 4, [["failed"] * 3] * 4]
 
 
+def parent_pid(warm: Warm) -> int:
+    """The process that forks a child for each run."""
+    supervisor = warm._supervisor
+    assert supervisor is not None
+    return supervisor._process.pid
+
+
 @needs_fork
 def test_a_warm_parent_that_was_killed_is_replaced(tmp_path: Path, warm: Warm) -> None:
-    """Learner code can kill its parent. That costs it its run, and not the next one."""
-    killer = practice(tmp_path / "a", "import os; os.kill(os.getppid(), 9)\n" + RIGHT)
+    """Whoever kills the parent in the middle of a run costs that run, and not the next one."""
 
-    killed = run_tests(killer, course(tmp_path), limits=LIMITS, warm=warm)
+    def kill(result: TestResult) -> None:
+        with contextlib.suppress(ProcessLookupError):  # the next test's record finds it gone
+            os.kill(parent_pid(warm), signal.SIGKILL)
+
+    run_tests(practice(tmp_path / "a"), course(tmp_path), limits=LIMITS, warm=warm, on_result=kill)
     after = run_tests(practice(tmp_path / "b"), course(tmp_path), limits=LIMITS, warm=warm)
 
-    assert not killed.green
     assert after.green, after.cause
+
+
+@linux_only
+def test_code_that_signals_others_is_refused(tmp_path: Path, warm: Warm) -> None:
+    """Neither its parent nor whatever else the user runs; its own children it may end."""
+    thing = (
+        "import os, signal, subprocess\n"
+        "child = subprocess.Popen(['sleep', '100'])\n"
+        "child.terminate()\n"
+        "assert child.wait() == -signal.SIGTERM\n"
+        "os.kill(os.getppid(), 0)\n" + RIGHT
+    )
+
+    run = run_tests(practice(tmp_path, thing), course(tmp_path), limits=LIMITS, warm=warm)
+
+    if "no signals to other processes" not in run.protections:
+        pytest.skip("this system cannot enforce it")
+    assert (
+        run.cause == "PermissionError: [Errno 1] Operation not permitted, at mini_agent/thing.py:5"
+    )
 
 
 @linux_only
@@ -725,16 +756,18 @@ def test_a_warm_parent_that_was_crippled_is_replaced(tmp_path: Path, warm: Warm)
 
 @linux_only
 def test_a_warm_parent_that_was_stopped_holds_up_nothing(tmp_path: Path, warm: Warm) -> None:
-    """Learner code can stop its parent as Ctrl+Z does. The run ends, and so do its strays."""
-    stopper = practice(
-        tmp_path / "a",
-        "import os, signal, subprocess\n"
+    """Stopped as by Ctrl+Z in the middle of a run, it is continued. The run's strays end too."""
+    thing = (
+        "import subprocess\n"
         "stray = subprocess.Popen(['sleep', '100'], start_new_session=True).pid\n"
-        f"open({str(tmp_path / 'stray')!r}, 'w').write(str(stray))\n"
-        "os.kill(os.getppid(), signal.SIGSTOP)\n" + RIGHT,
+        f"open({str(tmp_path / 'stray')!r}, 'w').write(str(stray))\n" + RIGHT
     )
 
-    run = run_tests(stopper, course(tmp_path), limits=LIMITS, warm=warm)
+    def stop(result: TestResult) -> None:
+        os.kill(parent_pid(warm), signal.SIGSTOP)
+
+    directory = practice(tmp_path / "a", thing)
+    run = run_tests(directory, course(tmp_path), limits=LIMITS, warm=warm, on_result=stop)
     after = run_tests(practice(tmp_path / "b"), course(tmp_path), limits=LIMITS, warm=warm)
 
     assert run.green, run.cause
