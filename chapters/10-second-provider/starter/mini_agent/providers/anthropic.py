@@ -68,7 +68,10 @@ def to_request_body(
 def _to_blocks(
     message: AgentMessage, ids: "_WireIds", answered: set[str]
 ) -> tuple[Literal["user", "assistant"], list[dict[str, Any]]]:
-    """One message as a role and its blocks."""
+    """One message as a role and its blocks.
+
+    `answered` has the ids of all results: a failed reply's call goes out only if it has one.
+    """
     raise NotImplementedError("step 10.1: _to_blocks")
 
 
@@ -135,7 +138,7 @@ _Block: TypeAlias = _TextBlock | _ToolBlock | None
 async def read_reply(messages: AsyncIterable[SseMessage], reply: Reply) -> None:
     """Fill `reply` from the provider's messages, up to `message_stop`.
 
-    Half of them change nothing that anybody sees: they are remembered until another needs them.
+    Some of them change nothing that anybody sees: they are remembered until another needs them.
     Raises ModelError if the reply fails; what had arrived stays in `reply`.
     """
     raise NotImplementedError("step 10.2: read_reply")
