@@ -178,7 +178,7 @@ def execute(job: dict[str, Any], write: Callable[[bytes], Any]) -> None:
 
     held = sandbox.confine(job["memory_bytes"], job["file_bytes"])
     if any("hypothesis" in source for _, _, source in job["files"]):
-        _settle_hypothesis()
+        _settle_hypothesis(base)
     explainer = Explainer(directory)
     guard = Guard()
     reporter.send("hello", protections="\n".join(held))
@@ -207,12 +207,14 @@ def execute(job: dict[str, Any], write: Callable[[bytes], Any]) -> None:
     reporter.send("done", origin=safe(origin))
 
 
-def _settle_hypothesis() -> None:
-    """The same examples in every run, no time limit of its own, and nothing written."""
+def _settle_hypothesis(base: str) -> None:
+    """The same examples in every run, no time limit of its own, and nothing written elsewhere."""
     try:
         import hypothesis
+        from hypothesis.configuration import set_hypothesis_home_dir
     except ImportError:
         return
+    set_hypothesis_home_dir(os.path.join(base, "hypothesis"))  # what it learns of the code's texts
     hypothesis.settings.register_profile(
         "grader", derandomize=True, database=None, deadline=None, print_blob=False
     )
