@@ -35,7 +35,7 @@ def remarks(directory: Path) -> list[str]:
 def _remarks_on(source: bytes, name: str) -> list[str]:
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # two are for nesting
         return []
     found = [
         (getattr(node, "lineno", 0), remark) for node in ast.walk(tree) for remark in _remark(node)

@@ -21,6 +21,7 @@ from grader import processes
 from grader.course import load_course
 from grader.errors import GraderError
 from grader.output import Output, safe_text
+from grader.remarks import remarks
 from grader.results import TestResult
 from grader.runner import (
     Expected,
@@ -662,6 +663,12 @@ def test_telling_code_is_reported_and_changes_no_verdict(tmp_path: Path, warm: W
         "mini_agent/thing.py:6 reads its caller's code (_getframe)",
         "mini_agent/thing.py:7 reads its caller's code (tb_frame)",
     )
+
+
+@pytest.mark.parametrize("deep", ["-" * 90_000 + "1", "(" * 90_000, "a" + ".b" * 90_000])
+def test_code_too_deep_to_parse_has_no_remarks(deep: str, tmp_path: Path) -> None:
+    """The parser gives up in one way or another, and the report goes without."""
+    assert remarks(practice(tmp_path, f"import gc\n{deep}")) == []
 
 
 # A warm parent
