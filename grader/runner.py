@@ -214,7 +214,6 @@ class _Grading:
     def _attempt(self, left: list[int]) -> None:
         """Run the tests of `left` in a fresh worker. Raises _Stopped if any was left over."""
         self.attempts += 1
-        self.base.joinpath("grader.ini").write_text("[pytest]\n", encoding="utf-8")
         work = self.base / f"run-{self.attempts}"
         work.mkdir()
         canary = Canary(work)
