@@ -217,7 +217,7 @@ def test_ctrl_c_stops_the_turn_and_the_prompt_comes_back(agent: Path, tmp_path: 
         terminal.wait_for("12*8 = 96")
         terminal.wait_for("you> ")
         terminal.type("\x03")
-        terminal.wait_for("[saved]")
+        terminal.wait_for("start with `--resume ")
         assert terminal.exit_code() == 0
         assert "Traceback" not in terminal.seen
 

@@ -327,7 +327,7 @@ def main(argv: Sequence[str] = ()) -> int:
         repl.run(terminal_lines(PROMPT, write_out))
         if repl.session and repl.session.messages:
             name = repl.session.header.id
-            write_out(f"[saved] {name}; `/resume {name[-8:]}` goes on with it\n")
+            write_out(f"[saved] {name}; start with `--resume {name[-8:]}` to go on\n")
         return 0
     except SessionError as error:
         print(error, file=sys.stderr)
