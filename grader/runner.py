@@ -384,9 +384,12 @@ class _Listener:
             case "collected":
                 self.loading = None
                 pairs = (pair.split(":") for pair in _text(record, "counts").split())
-                self.counts = {int(k): int(n) for k, n in pairs}
+                try:
+                    self.counts = {int(k): int(n) for k, n in pairs}
+                except ValueError:
+                    raise _nonsense() from None
             case "start":
-                self.running = int(record["test"])
+                self.running = _whole(record, "test")
                 self.started = time.monotonic()
                 self.segment += 2
             case "end":
@@ -589,8 +592,19 @@ def _text(record: dict[str, Any], name: str) -> str:
     return safe_text(value) if isinstance(value, str) else ""
 
 
-def _number(record: dict[str, Any], name: str, below: int) -> int:
+def _whole(record: dict[str, Any], name: str) -> int:
     value = record.get(name)
-    if type(value) is int and 0 <= value < below:
-        return value
-    raise _Stopped("a record came that makes no sense", trusted=False)
+    if type(value) is not int:
+        raise _nonsense()
+    return value
+
+
+def _number(record: dict[str, Any], name: str, below: int) -> int:
+    value = _whole(record, name)
+    if not 0 <= value < below:
+        raise _nonsense()
+    return value
+
+
+def _nonsense() -> _Stopped:
+    return _Stopped("a record came that makes no sense", trusted=False)

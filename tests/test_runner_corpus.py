@@ -299,6 +299,30 @@ TRICKS = (
         trusted=False,
     ),
     Row(
+        "a true record with no number",
+        "import gc\nfor each in gc.get_objects():\n    if type(each).__name__ == 'Reporter':\n"
+        "        each.send('start', test='x')\n" + RIGHT,
+        NONE,
+        "a record came that makes no sense",
+        trusted=False,
+    ),
+    Row(
+        "a true record with no test of the run",
+        "import gc\nfor each in gc.get_objects():\n    if type(each).__name__ == 'Reporter':\n"
+        "        each.send('loading', file=99)\n" + RIGHT,
+        NONE,
+        "a record came that makes no sense",
+        trusted=False,
+    ),
+    Row(
+        "a true record with no counts",
+        "import gc\nfor each in gc.get_objects():\n    if type(each).__name__ == 'Reporter':\n"
+        "        each.send('collected', counts='1:x')\n" + RIGHT,
+        NONE,
+        "a record came that makes no sense",
+        trusted=False,
+    ),
+    Row(
         "hides the tasks it leaves",
         "import asyncio\nasyncio.all_tasks = lambda *a: set()\n" + RIGHT,
         NONE,
