@@ -174,6 +174,30 @@ def test_a_second_ctrl_c_leaves_a_hook_that_waits() -> None:
     assert_same(repl.aborted, True, because="the first one had asked the turn to stop")
 
 
+def test_a_third_ctrl_c_leaves_code_that_swallows_its_cancellation() -> None:
+    """The abort is not looked at and the cancellation is swallowed: the user has the last word."""
+    seen: list[str] = []
+
+    async def press() -> None:
+        abort = AbortSignal()
+        try:
+            with aborts_on_interrupt(abort):
+                ctrl_c()
+                await abort.wait()
+                ctrl_c()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    seen.append("swallowed")
+                ctrl_c()
+                seen.append("still inside after the third one")
+        except KeyboardInterrupt:
+            seen.append("KeyboardInterrupt")
+
+    run(asyncio.wait_for(press(), 10))
+    assert_same(seen, ["swallowed", "KeyboardInterrupt"], because="the third press leaves at once")
+
+
 def test_ctrl_c_ends_a_pipe() -> None:
     """A pipe has no prompt to come back to: the turn is stopped, and so is the program."""
     model = ScriptedModel(["12345678", "not asked"], sleep=_pressing(), clock=lambda: 7)
