@@ -404,7 +404,7 @@ def serve(control: socket.socket, preload: list[str]) -> None:
             control.sendall(struct.pack("!i", _end(child, patient=kind == b"D")))
             child = 0
     _end(child, patient=False)
-    if child and _gone(grader):  # it was killed in the middle of a run, and can't tidy up
+    if os.path.exists(scratch) and _gone(grader):  # it was killed before it could tidy up
         import shutil
 
         shutil.rmtree(scratch, ignore_errors=True)

@@ -899,3 +899,29 @@ def test_a_grader_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     while any(path.exists() for path in left) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert [path for path in left if path.exists()] == []
+
+
+@linux_only
+def test_a_grader_that_is_killed_after_its_worker_leaves_nothing(tmp_path: Path) -> None:
+    """The worker has ended, and the folder of the run has not been removed yet."""
+    expected = course(tmp_path)
+    (tmp_path / "scratch").mkdir()
+    script = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from grader import runner\n"
+        "runner.remarks = lambda directory: os.kill(os.getpid(), 9)\n"
+        "expected = [runner.Expected(Path(sys.argv[2]), 'test_add_two', '', '1.1')]\n"
+        "runner.run_tests(Path(sys.argv[1]), expected)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, str(practice(tmp_path)), str(expected[0].file)],
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
+        check=False,
+    )
+
+    deadline = time.monotonic() + 10
+    while any((tmp_path / "scratch").iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list((tmp_path / "scratch").iterdir()) == []
