@@ -42,7 +42,8 @@ def check(
     kinds = tuple(only) or KINDS
     claims: list[Claim] = []
     with contextlib.ExitStack() as stack:
-        stop = threading.Event()
+        gate = _Gate()
+        stop = gate.closed
         folder = tempfile.TemporaryDirectory(prefix="grader-check-", ignore_cleanup_errors=True)
         scratch = Path(stack.enter_context(folder)).resolve()
         runs = stack.enter_context(_Runs(stop))
@@ -63,7 +64,7 @@ def check(
             on_start(len(work))
         pending: set[concurrent.futures.Future[list[Claim]]] = set()
         try:
-            pending.update(pool.submit(_proved, job, stop) for job in work)
+            pending.update(pool.submit(_proved, job, gate) for job in work)
             while pending:
                 # With a timeout, so that Ctrl+C gets through on Windows too.
                 done, pending = concurrent.futures.wait(
@@ -79,9 +80,10 @@ def check(
                 if fail_fast and not all(claim.holds for claim in claims):
                     break
         finally:
-            stop.set()
+            gate.close()
             pool.shutdown(wait=False, cancel_futures=True)
             runs.end()
+            gate.wait()
     return sorted(claims, key=lambda claim: (claim.chapter, KINDS.index(claim.kind), claim.id))
 
 
@@ -107,10 +109,45 @@ def _heaviest_first(jobs: Iterable[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: -weight.get(job.kind, 0))
 
 
-def _proved(job: Job, stop: threading.Event) -> list[Claim]:
+class _Gate:
+    """Lets jobs in until it is closed, and waits for the last one to come out.
+
+    The pool alone can't be waited for: where Ctrl+C comes while it starts a thread, the thread
+    runs, and the pool does not know of it.
+    """
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+        self._inside = 0
+        self._changed = threading.Condition()
+
+    def enter(self) -> bool:
+        """Whether the job may begin. If so, it must `leave()`."""
+        with self._changed:
+            if self.closed.is_set():
+                return False
+            self._inside += 1
+            return True
+
+    def leave(self) -> None:
+        with self._changed:
+            self._inside -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self.closed.set()
+
+    def wait(self) -> None:
+        """Return when no job is inside."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._inside)
+
+
+def _proved(job: Job, gate: _Gate) -> list[Claim]:
     """The claims of one job. What cannot be proved does not hold, and says why."""
     claims: list[Claim] = []
-    if stop.is_set():
+    if not gate.enter():
         return claims
     try:
         for claim in job.prove():
@@ -118,8 +155,10 @@ def _proved(job: Job, stop: threading.Event) -> list[Claim]:
     except Stopped:
         pass
     except Exception as error:
-        if not stop.is_set():
+        if not gate.closed.is_set():
             claims.append(_broken(job, error))
+    finally:
+        gate.leave()
     return claims
 
 
