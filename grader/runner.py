@@ -1,8 +1,9 @@
 """One graded run, seen from the trusted side: start a worker, watch the clock, collect the records.
 
 The expected tests come from the course and every one of them is in the result, whatever the
-worker did. A test passed if, and only if, its record says so in a run whose canaries behaved.
-Exit codes and printed text are shown and never believed.
+worker did; only what the course itself marks as not for this system is left out. A test passed
+if, and only if, its record says so in a run whose canaries behaved. Exit codes and printed text
+are shown and never believed.
 
 Learner code and pytest share a process, which is no security boundary: this resists accidents
 and the common tricks. Code that is hostile needs a container around the whole run.
@@ -156,6 +157,7 @@ class _Grading:
         self.began = began
         self.end = began + limits.run_seconds
         self.results: dict[int, TestResult] = {}
+        self.elsewhere: set[int] = set()  # tests that the course does not want on this system
         self.cause: str | None = None
         self.trusted = True
         self.protections: tuple[str, ...] = ()
@@ -267,6 +269,8 @@ class _Grading:
     def record(self, k: int, tally: _Tally) -> None:
         """A test is through."""
         test = self.expected[k]
+        if tally.skipped and _has_skipif(self.sources[test.file], test.name):
+            self.elsewhere.add(k)
         if tally.failure is not None:
             outcome: Outcome = "not run" if tally.skipped else "failed"
         else:
@@ -275,7 +279,7 @@ class _Grading:
             test.name, test.title, test.step, outcome, tally.seconds, tally.failure, tally.output
         )
         self.results[k] = result
-        if self.tell is not None:
+        if self.tell is not None and k not in self.elsewhere:
             self.tell(result)
 
     def _look_around(self) -> None:
@@ -293,6 +297,9 @@ class _Grading:
     def _sum_up(self) -> Run:
         tests = []
         for k, test in enumerate(self.expected):
+            if k in self.elsewhere and len(self.elsewhere) < len(self.expected):
+                self.notes.append(f"not for this system: {test.title}")
+                continue
             result = self.results.get(k)
             if result is None or (not self.trusted and result.outcome == "passed"):
                 result = TestResult(test.name, test.title, test.step, "not run")
@@ -516,6 +523,21 @@ class _Listener:
 
 
 # Around a run
+
+
+def _has_skipif(source: str, name: str) -> bool:
+    """The course itself marks this test with a `skipif`: it isn't for every system.
+
+    Any other skip, such as one that the learner's code calls, is no pass.
+    """
+    import ast  # rarely needed, and a learner waits for every import
+
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name == name
+        and any("mark.skipif(" in ast.unparse(mark) for mark in node.decorator_list)
+        for node in ast.parse(source).body
+    )
 
 
 def _read_course_files(expected: Sequence[Expected]) -> dict[Path, str]:

@@ -171,6 +171,31 @@ def test_a_test_that_the_course_skips_is_not_run(tmp_path: Path, warm: Warm) -> 
     ]
 
 
+def test_a_test_that_is_not_for_this_system_is_left_out_and_named(
+    tmp_path: Path, warm: Warm
+) -> None:
+    """A `skipif` of the course's own file counts; the same skip without the mark does not."""
+    source = (
+        "import pytest\n"
+        "@pytest.mark.skipif(True, reason='no pipes here')\ndef test_pipe(): pass\n"
+        "@pytest.mark.skipif(False, reason='never')\ndef test_here(): pass\n"
+    )
+    directory = practice(tmp_path)
+    both = run_tests(
+        directory,
+        course_of(tmp_path, source, "test_pipe", "test_here"),
+        limits=LIMITS,
+        warm=warm,
+    )
+    alone = run_tests(directory, course_of(tmp_path, source, "test_pipe"), limits=LIMITS, warm=warm)
+
+    assert [(test.name, test.outcome) for test in both.tests] == [("test_here", "passed")]
+    assert [note for note in both.notes if "not for this system" in note] != []
+    assert both.green
+    assert outcomes(alone) == ["not run"]  # nothing was proved, so nothing is green
+    assert not alone.green
+
+
 def test_nothing_to_run_is_an_error(tmp_path: Path) -> None:
     """No tests, or no directory, is the caller's mistake and no grade."""
     with pytest.raises(GraderError, match="no test to run"):
