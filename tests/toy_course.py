@@ -14,7 +14,7 @@ from pathlib import Path
 
 CHAPTERS = ("01-greeting", "02-counting", "03-farewell")
 
-GREETING_TOML = '''\
+GREETING_TOML = """\
 number = 1
 title = "Greeting"
 summary = "Say hello."
@@ -85,7 +85,7 @@ file = "mini_agent/greet.py"
 find = ', please"'
 replace = '"'
 catches = [{ test = "test_polite_adds_please", says = "please comes last" }]
-'''
+"""
 
 GREETING_README = """\
 # Chapter 01 · Greeting
@@ -318,7 +318,7 @@ def test_many_words() -> None:
     assert_same(count_words("a " * 1000).n, 1000)
 '''
 
-FAREWELL_TOML = '''\
+FAREWELL_TOML = """\
 number = 3
 title = "Farewell"
 summary = "Say goodbye."
@@ -352,7 +352,7 @@ file = "mini_agent/farewell.py"
 find = "goodbye {name}"
 replace = "hello {name}"
 catches = [{ test = "test_goodbye", says = "goodbye" }]
-'''
+"""
 
 FAREWELL_README = "# Chapter 03 · Farewell\n\n## Goodbye\n\nThe end.\n"
 
