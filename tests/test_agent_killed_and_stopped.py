@@ -175,8 +175,8 @@ class Terminal:
     def wait_for(self, text: str, *, pressing: str = "") -> None:
         """Read until `text` is seen behind what was waited for before.
 
-        `pressing` is typed at once, and again every two seconds: a Ctrl+C between the prompt and the
-        moment at which `input()` listens is noticed only at the next key. That is a gap in
+        `pressing` is typed at once, and again every two seconds: a Ctrl+C between the prompt and
+        the moment at which `input()` listens is noticed only at the next key. That is a gap in
         CPython's readline, in which a person presses it again.
         """
         deadline = time.monotonic() + PATIENCE
