@@ -525,9 +525,7 @@ def _kill_group(group: int) -> None:
 
 def main(arguments: list[str]) -> None:
     mode, number, *preload = arguments
-    # Where Jupyter is installed, jsonschema imports this for one format that no test asks for, and
-    # it builds a grammar: 0.7 s of every run. None makes its import fail, which jsonschema expects.
-    sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+    sys.modules.setdefault(sandbox.SLOW_IMPORT, None)  # type: ignore[arg-type]
     if mode == "--serve":
         serve(socket.socket(fileno=int(number)), preload)
         return

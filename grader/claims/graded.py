@@ -17,12 +17,13 @@ from grader.course import Chapter, Fault, test_functions
 from grader.misconceptions import Signature, message, signature
 from grader.results import Run
 from grader.runner import Expected, expected_focused, expected_stretch
+from grader.sandbox import SLOW_IMPORT
 
 SEEDS = (1, 2)  # of two orders and two hash seeds; any two would do, but always the same
 _COLLECT_SECONDS = 60.0
-# `python -m pytest`, without the import that worker.py keeps out too: under pytest it takes 3 s.
+# `python -m pytest`, without the import that a worker keeps out too: under pytest it takes 3 s.
 _PYTEST = (
-    "import sys; sys.modules.setdefault('rfc3987_syntax', None); "
+    f"import sys; sys.modules.setdefault({SLOW_IMPORT!r}, None); "
     "import pytest; raise SystemExit(pytest.main(sys.argv[1:]))"
 )
 
